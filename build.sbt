@@ -1,0 +1,100 @@
+// One jar for Spark 4.0, 4.1, 4.2 and 4.3: compiled against the lowest line, which has the fewest methods to call.
+// `make matrix` runs that same jar on the newest release of each line.
+
+val sparkVersion = "4.0.2"
+
+// The one place where the version stands is the Python package.
+val releaseVersion = {
+  val file = IO.read(new File("python/headwater/_version.py"))
+  """__version__ = "([^"]+)"""".r
+    .findFirstMatchIn(file)
+    .map(_.group(1))
+    .getOrElse(sys.error("no version in _version.py"))
+}
+
+ThisBuild / version := releaseVersion
+ThisBuild / organization := "headwater"
+ThisBuild / scalaVersion := "2.13.16" // Spark 4.0's
+ThisBuild / scalacOptions ++= Seq(
+  "-release",
+  "17",
+  "-deprecation",
+  "-feature",
+  "-unchecked",
+  "-Xlint",
+  "-Xfatal-warnings"
+)
+
+// spark-connect-shims of this release is on no public repository, and only Connect's own build needs it.
+val withoutShims = ExclusionRule("org.apache.spark", "spark-connect-shims_2.13")
+
+val sparkProvided = "org.apache.spark" %% "spark-sql" % sparkVersion % Provided excludeAll withoutShims
+
+lazy val jvm = (project in file("jvm"))
+  .settings(
+    name := "headwater",
+    crossPaths := false,
+    autoScalaLibrary := false, // Spark brings it
+    libraryDependencies ++= Seq(
+      sparkProvided,
+      "org.scalatest" %% "scalatest" % "3.2.19" % Test,
+      "org.scalatestplus" %% "scalacheck-1-18" % "3.2.19.0" % Test
+    ) ++ Seq("sql", "catalyst", "core", "sql-api", "common-utils").map { module =>
+      "org.apache.spark" %% s"spark-$module" % sparkVersion % Test classifier "tests" excludeAll withoutShims
+    },
+    Compile / packageBin / packageOptions +=
+      Package
+        .ManifestAttributes("Implementation-Title" -> name.value, "Implementation-Version" -> version.value),
+    Compile / resourceGenerators += Def.task {
+      val file = (Compile / resourceManaged).value / "headwater" / "version.properties"
+      IO.write(file, s"version=${version.value}\n")
+      Seq(file)
+    }.taskValue,
+    Test / fork := true,
+    Test / javaOptions ++= sparkModuleOptions ++ Seq(
+      "-Xmx2g",
+      "-Dspark.ui.enabled=false",
+      "-Duser.timezone=UTC"
+    ),
+    Test / parallelExecution := false,
+    Test / testOptions += Tests.Argument(TestFrameworks.ScalaTest, "-oDF")
+  )
+
+// Applications that read headwater's sources from Scala; they need nothing of ours to compile.
+lazy val examples = (project in file("examples/scala"))
+  .settings(
+    name := "headwater-examples",
+    crossPaths := false,
+    autoScalaLibrary := false,
+    Compile / scalaSource := baseDirectory.value,
+    libraryDependencies += sparkProvided
+  )
+
+// What headwater is measured against, where that is not in Spark.
+lazy val bench = (project in file("bench/scala"))
+  .settings(
+    name := "headwater-bench",
+    crossPaths := false,
+    autoScalaLibrary := false,
+    Compile / scalaSource := baseDirectory.value,
+    Compile / resourceDirectory := baseDirectory.value / "resources",
+    libraryDependencies += sparkProvided
+  )
+
+// What Spark's own launcher adds to every JVM it starts.
+lazy val sparkModuleOptions = Seq(
+  "lang",
+  "lang.invoke",
+  "lang.reflect",
+  "io",
+  "net",
+  "nio",
+  "util",
+  "util.concurrent",
+  "util.concurrent.atomic"
+)
+  .map(p => s"--add-opens=java.base/java.$p=ALL-UNNAMED") ++
+  Seq("sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar").map(p =>
+    s"--add-opens=java.base/$p=ALL-UNNAMED"
+  ) :+
+  "-Djdk.reflect.useDirectMethodHandle=false"

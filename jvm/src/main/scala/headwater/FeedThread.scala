@@ -1,0 +1,73 @@
+package headwater
+
+import java.util.concurrent.TimeUnit
+import javax.annotation.concurrent.GuardedBy
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+
+/** The thread in which a feed fills a buffer. It starts at once, and after [[stop]] it is gone. */
+private[headwater] final class FeedThread(feed: Feed, buffer: Buffer, name: String) extends Logging {
+
+  @GuardedBy("this") private[this] var running = true
+  @GuardedBy("this") private[this] var error: Option[Throwable] = None
+  @GuardedBy("this") private[this] var stopping = false
+
+  private[this] val thread = new Thread(() => live(), name)
+  thread.setDaemon(true)
+  thread.start()
+
+  /** No row will come any more. */
+  def isOver: Boolean = synchronized(!running)
+
+  /** What the feed failed with. An error that comes after [[stop]] is the stop's own doing, and none. */
+  def failure: Option[Throwable] = synchronized(error)
+
+  /** Ends the feed and waits for its thread, for as long as `timeoutMillis`. Says whether it is gone. Works on an
+    * interrupted thread too: `query.stop()` interrupts the one that calls this.
+    */
+  def stop(timeoutMillis: Long): Boolean = {
+    val first = synchronized {
+      val was = stopping
+      stopping = true
+      !was
+    }
+    buffer.close()
+    if (first) {
+      try feed.close()
+      catch { case NonFatal(e) => logWarning(s"$name: closing the feed failed", e) }
+    }
+    thread.interrupt()
+    joinUninterruptibly(timeoutMillis)
+    !thread.isAlive
+  }
+
+  private def live(): Unit =
+    try feed.run(buffer.append)
+    catch { case e: Throwable => fail(e) }
+    finally {
+      synchronized { running = false }
+      buffer.wake()
+    }
+
+  private def fail(e: Throwable): Unit = synchronized {
+    if (stopping) logDebug(s"$name: ended while stopping", e)
+    else {
+      error = Some(e)
+      logError(s"$name: the feed failed", e)
+    }
+  }
+
+  private def joinUninterruptibly(millis: Long): Unit = {
+    val deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis)
+    var interrupted = false
+    var left = millis
+    while (thread.isAlive && left > 0) {
+      try thread.join(left)
+      catch { case _: InterruptedException => interrupted = true }
+      left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime())
+    }
+    if (interrupted) Thread.currentThread().interrupt()
+  }
+}

@@ -1,0 +1,92 @@
+package headwater
+
+import java.security.SecureRandom
+
+import org.apache.spark.sql.SQLContext
+import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap
+import org.apache.spark.sql.execution.streaming.Source
+import org.apache.spark.sql.sources.{BaseRelation, DataSourceRegister, RelationProvider, StreamSourceProvider}
+import org.apache.spark.sql.types.{StringType, StructType, TimestampType}
+
+/** What Spark loads for `spark.readStream.format("random_alpha")`. It finds this class through the services file beside
+  * it, by [[shortName]]. Spark makes a new provider whenever it likes, so nothing is kept here.
+  *
+  * Options are read in [[sourceSchema]], which `load()` calls: an error in [[createSource]] would show only after
+  * `start()` has returned.
+  */
+final class RandomAlphaProvider extends StreamSourceProvider with RelationProvider with DataSourceRegister {
+  import RandomAlphaProvider._
+
+  override def shortName(): String = Name
+
+  override def sourceSchema(
+      sqlContext: SQLContext,
+      schema: Option[StructType],
+      providerName: String,
+      parameters: Map[String, String]
+  ): (String, StructType) = {
+    schema.foreach { written =>
+      throw new InvalidOptionException(
+        s"Source '$Name' has a schema of its own, ${Schema.toDDL}, and takes no other. Remove .schema(\"${written.toDDL}\")."
+      )
+    }
+    Options.read(parameters)
+    (Name, Schema)
+  }
+
+  override def createSource(
+      sqlContext: SQLContext,
+      metadataPath: String,
+      schema: Option[StructType],
+      providerName: String,
+      parameters: Map[String, String]
+  ): Source = {
+    val options = Options.read(parameters)
+    val random = new SecureRandom
+    val seed = options.seed.getOrElse(random.nextLong())
+    new BufferedSource(
+      sqlContext.sparkSession,
+      Name,
+      Schema,
+      RandomAlpha.arrowSchema.serializeAsMessage(),
+      options.buffered,
+      first => new RandomAlpha(options.length, options.rowsPerSecond, seed, first),
+      run = f"${random.nextLong()}%016x",
+      description = s"$Name[len=${options.length}, rowsPerSecond=${options.rowsPerSecond}]"
+    )
+  }
+
+  /** `spark.read` ends up here. */
+  override def createRelation(sqlContext: SQLContext, parameters: Map[String, String]): BaseRelation =
+    throw new UnsupportedOperationException(
+      s"Source '$Name' is a stream: use spark.readStream.format(\"$Name\") in place of spark.read.format(\"$Name\")."
+    )
+}
+
+private object RandomAlphaProvider {
+  val Name = "random_alpha"
+
+  /** Nullable, as the original's: users' own schemas and checkpoints were made from that. */
+  val Schema: StructType = new StructType().add("timestamp", TimestampType).add("value", StringType)
+
+  final case class Options(length: Int, rowsPerSecond: Long, seed: Option[Long], buffered: BufferedOptions)
+
+  object Options {
+    private val names = Seq("len", "rowsPerSecond", "seed") ++ BufferedOptions.names
+
+    def read(parameters: Map[String, String]): Options = {
+      import SourceOptions._
+      val written = parameters match {
+        case spelled: CaseInsensitiveMap[String @unchecked] => spelled.originalMap
+        case plain => plain
+      }
+      val options = new SourceOptions(Name, written, names)
+      Options(
+        options.required("len")(wholeNumber(1, 65536)).toInt,
+        options.optional("rowsPerSecond", 500L)(wholeNumber(0, 1000000000)),
+        options.optional("seed", Option.empty[Long])(Reader(anyLong.allowed)(anyLong.parse(_).map(Some(_)))),
+        BufferedOptions.read(options)
+      )
+    }
+  }
+}
