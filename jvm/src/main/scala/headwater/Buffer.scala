@@ -77,7 +77,8 @@ private[headwater] final class Buffer(
   def isBlocked: Boolean = locked(blockedSince.nonEmpty)
 
   /** The furthest end of a window that begins at `start` and respects both limits; `start` when no row is beyond it. One
-    * row is always allowed, whatever it weighs, or the stream would stop for ever before it.
+    * row is always allowed, whatever it weighs, or the stream would stop for ever before it. `start` must not lie below
+    * the last commit.
     */
   def endWithin(start: Long, maxRows: Long, maxBytes: Long): Long = locked {
     val byRows = if (maxRows < latestSeq - start) start + maxRows else latestSeq

@@ -1,0 +1,93 @@
+package headwater
+
+import java.util.concurrent.ThreadLocalRandom
+import java.util.concurrent.atomic.{AtomicBoolean, AtomicLong, AtomicReference}
+
+import org.scalacheck.Gen
+import org.scalatest.funsuite.AnyFunSuite
+import org.scalatestplus.scalacheck.ScalaCheckPropertyChecks
+
+/** One producer, a query that plans and commits as Spark does, a reader that reads again what was planned, and a stop at
+  * any moment: whatever the interleaving, nothing is lost, repeated or reordered, and nobody waits for ever.
+  */
+class BufferConcurrencySuite extends AnyFunSuite with ScalaCheckPropertyChecks {
+
+  implicit override val generatorDrivenConfig: PropertyCheckConfiguration =
+    PropertyCheckConfiguration(minSuccessful = 150)
+
+  private val limits = Gen.oneOf(Gen.choose(1L, 50L), Gen.const(Long.MaxValue))
+
+  test("producer, query, reader and stop keep the laws together") {
+    forAll(Gen.choose(1L, 40L), Gen.choose(1L, 2000L), limits, limits, Gen.choose(0, 3000)) {
+      (maxRows, maxBytes, rowsPerBatch, bytesPerBatch, stopAfter) =>
+        val buffer = new Buffer(maxRows, maxBytes, first = 0)
+        val committed = new AtomicLong(-1)
+        val planned = new AtomicLong(-1)
+        val stop = new AtomicBoolean(false)
+        val failure = new AtomicReference[Throwable]
+
+        def thread(name: String)(body: => Unit): Thread = {
+          val t = new Thread(
+            () =>
+              try body
+              catch { case e: Throwable => failure.compareAndSet(null, e) },
+            name
+          )
+          t.start()
+          t
+        }
+
+        val producer = thread("producer") {
+          var id = 0L
+          var open = true
+          while (open) {
+            val count = ThreadLocalRandom.current.nextInt(1, 30)
+            open = buffer.append(Numbered.rows(id, count, ThreadLocalRandom.current.nextInt(8, 500)))
+            id += count
+          }
+        }
+
+        val query = thread("query") {
+          var start = -1L
+          while (!stop.get) {
+            val end = buffer.endWithin(start, rowsPerBatch, bytesPerBatch)
+            assert(end >= start && (rowsPerBatch == Long.MaxValue || end - start <= rowsPerBatch))
+            if (end > start) {
+              if (start >= 0) {
+                committed.set(start)
+                buffer.commit(start)
+              }
+              val window = buffer.read(start, end)
+              assert(window.goneUpTo == start && Numbered.ids(window.slices) == (start + 1 to end))
+              buffer.take(end)
+              planned.set(end)
+              start = end
+            } else Thread.`yield`()
+            val status = buffer.status
+            assert(status.waitingRows <= maxRows)
+            assert(status.waitingBytes <= maxBytes || status.waitingRows == 1)
+          }
+        }
+
+        val reader = thread("reader") {
+          while (!stop.get) {
+            val end = planned.get
+            val start = math.max(-1, end - 20)
+            val window = buffer.read(start, end)
+            // Rows may be gone only if their commit had begun by now.
+            assert(window.goneUpTo == start || window.goneUpTo <= committed.get)
+            assert(Numbered.ids(window.slices) == (window.goneUpTo + 1 to end))
+          }
+        }
+
+        while (planned.get < stopAfter && failure.get == null) Thread.`yield`()
+        buffer.close()
+        stop.set(true)
+        Seq(producer, query, reader).foreach { t =>
+          t.join(20000)
+          if (t.isAlive) fail(s"${t.getName} hangs:\n${t.getStackTrace.mkString("\n")}")
+        }
+        Option(failure.get).foreach(e => throw e)
+    }
+  }
+}

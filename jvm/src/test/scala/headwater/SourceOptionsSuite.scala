@@ -1,0 +1,109 @@
+package headwater
+
+import org.apache.spark.sql.connector.read.streaming.ReadLimit
+import org.scalatest.funsuite.AnyFunSuite
+import org.scalatest.prop.TableDrivenPropertyChecks
+
+class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
+
+  private def options(written: (String, String)*) =
+    new SourceOptions("letters", written.toMap, "len" +: BufferedOptions.names)
+
+  private def buffered(written: (String, String)*) = BufferedOptions.read(options(written: _*))
+
+  test("names match ignoring case and underscores") {
+    Seq("maxRowsPerTrigger", "max_rows_per_trigger", "MAXROWSPERTRIGGER", "maxrowspertrigger").foreach {
+      name =>
+        assert(buffered(name -> "7").maxRowsPerTrigger == Some(7L))
+    }
+  }
+
+  test("the defaults are those of the documentation") {
+    assert(
+      buffered() == BufferedOptions(
+        bufferBytes = 64 << 20,
+        bufferRows = Long.MaxValue,
+        maxRowsPerTrigger = None,
+        maxBytesPerTrigger = None,
+        minRowsPerTrigger = None,
+        maxTriggerDelay = 900000000000L,
+        availableNowWait = 10000000000L,
+        failOnDataLoss = true
+      )
+    )
+  }
+
+  test("sizes and durations have units") {
+    val read = buffered("bufferBytes" -> "2g", "maxTriggerDelay" -> "250ms", "availableNowWait" -> "3m")
+    assert(
+      read.bufferBytes == 2L << 30 && read.maxTriggerDelay == 250000000L && read.availableNowWait == 180000000000L
+    )
+  }
+
+  test("a value that cannot be used is refused with option, value and what is allowed") {
+    val cases = Table(
+      ("option", "value", "allowed"),
+      ("bufferBytes", "0", "it must be a size of at least 1 byte, such as 500k, 64m or 2g"),
+      ("bufferBytes", "-1", "it must be a size"),
+      ("bufferBytes", "64 parsecs", "it must be a size"),
+      ("bufferRows", "0", "it must be a whole number, 1 or more"),
+      ("maxRowsPerTrigger", "ten", "it must be a whole number, 1 or more"),
+      ("maxRowsPerTrigger", "1.5", "it must be a whole number, 1 or more"),
+      ("maxRowsPerTrigger", "9223372036854775808", "it must be a whole number, 1 or more"),
+      ("maxBytesPerTrigger", "", "it must be a size"),
+      ("minRowsPerTrigger", "-3", "it must be a whole number, 1 or more"),
+      ("maxTriggerDelay", "soon", "it must be a duration, such as 250ms, 10s or 15m"),
+      ("availableNowWait", "-1s", "it must be a duration"),
+      ("failOnDataLoss", "maybe", "it must be true or false"),
+      ("durability", "log", "it must be memory")
+    )
+    forAll(cases) { (option, value, allowed) =>
+      val error = intercept[InvalidOptionException](buffered(option -> value))
+      assert(error.getMessage.startsWith(s"Option '$option' of source 'letters' is '$value', $allowed"))
+    }
+  }
+
+  test("an option that does not exist is refused with those that do") {
+    val error = intercept[InvalidOptionException](options("length" -> "3"))
+    assert(
+      error.getMessage.startsWith(
+        "Source 'letters' has no option 'length'. Its options are: len, durability, "
+      )
+    )
+  }
+
+  test("an option under two names is refused") {
+    val error = intercept[InvalidOptionException](options("buffer_rows" -> "3", "bufferRows" -> "4"))
+    assert(
+      error.getMessage == "Source 'letters' got one option under two names: 'bufferRows', 'buffer_rows'."
+    )
+  }
+
+  test("an option that is needed and missing is named, with what is allowed") {
+    val error = intercept[InvalidOptionException](options().required("len")(SourceOptions.wholeNumber(1, 9)))
+    assert(error.getMessage == "Source 'letters' needs the option 'len': a whole number from 1 to 9.")
+  }
+
+  test("a least that is above the most is refused") {
+    val error =
+      intercept[InvalidOptionException](buffered("minRowsPerTrigger" -> "5", "maxRowsPerTrigger" -> "4"))
+    assert(
+      error.getMessage.contains(
+        "'minRowsPerTrigger' is '5', it must not be above 'maxRowsPerTrigger', which is '4'"
+      )
+    )
+  }
+
+  test("limits go to Spark and come back the same") {
+    assert(buffered().readLimit == ReadLimit.allAvailable())
+    assert(Admission.of(buffered().readLimit) == Admission())
+    assert(buffered("maxRowsPerTrigger" -> "5").readLimit == ReadLimit.maxRows(5))
+    val all = buffered(
+      "maxRowsPerTrigger" -> Long.MaxValue.toString,
+      "maxBytesPerTrigger" -> "1k",
+      "minRowsPerTrigger" -> "2",
+      "maxTriggerDelay" -> "3s"
+    )
+    assert(Admission.of(all.readLimit) == Admission(Long.MaxValue, 1024, 2, 3000000000L))
+  }
+}
