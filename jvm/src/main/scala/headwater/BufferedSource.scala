@@ -83,17 +83,21 @@ private[headwater] final class BufferedSource(
   override def getBatch(start: Option[Offset], end: Offset): DataFrame = {
     val from = start.fold(BeforeFirst)(seqOf)
     val to = parse(end)
+    if (to.seq < from)
+      throw new InvalidOffsetException(
+        s"Source '$name' was asked for a batch that ends before it begins: from ${start.orNull} to $end"
+      )
     val buffer = runningFrom(to.seq + 1).buffer
     val window =
       if (to.run == run) buffer.read(from, to.seq)
-      else Buffer.Window(Vector.empty, goneUpTo = math.max(from, to.seq))
+      else Buffer.Window(Vector.empty, goneUpTo = to.seq)
     buffer.take(to.seq)
     val lost = window.goneUpTo - from
     synchronized {
       lastBatchAt = nanoTime()
-      rowsInBatch = math.max(0L, to.seq - from - lost)
+      rowsInBatch = to.seq - from - lost
     }
-    StreamingFrames.create(spark, schema, arrowSchema, window.slices) { () =>
+    StreamingFrames.create(spark, description, schema, arrowSchema, window.slices) { () =>
       if (lost > 0) reportLoss(from, window.goneUpTo, to)
     }
   }
@@ -203,7 +207,7 @@ private[headwater] final class BufferedSource(
 private[headwater] object BufferedSource {
 
   /** `query.stop()` waits for ever by default, so this must not. */
-  private val StopMillis = 5000L
+  private val StopMillis = 4000L
 
   private val BeforeFirst = -1L
 

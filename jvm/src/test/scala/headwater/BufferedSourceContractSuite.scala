@@ -85,6 +85,18 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
+  test("a window that ends before it begins is refused, and nothing is dropped") {
+    withSource() { (source, script) =>
+      latest(source)
+      script.give(1, 2, 3)
+      val end = latest(source)
+      val back = SeqOffset.parse(end.json).copy(seq = 0)
+      val error = intercept[InvalidOffsetException](source.getBatch(Some(end), back))
+      assert(error.getMessage.contains("asked for a batch that ends before it begins"))
+      assert(rows(source.getBatch(None, end)) == Seq(1, 2, 3))
+    }
+  }
+
   test("commit twice, or below the last one, changes nothing") {
     withSource() { (source, script) =>
       latest(source)
@@ -385,6 +397,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     withSource("bufferRows" -> "1") { (source, script) =>
       latest(source)
       val step = script.offer(1, 2, 3)
+      Script.await("the feed was not blocked")(source.metrics(Optional.empty()).get("waitingRows") == "1")
       source.stop()
       step.awaitDone()
       assert(feedThreads(script.name).isEmpty)

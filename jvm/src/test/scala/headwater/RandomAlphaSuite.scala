@@ -4,18 +4,20 @@ import java.util.concurrent.atomic.AtomicLong
 
 import scala.collection.mutable
 
-import org.apache.spark.sql.headwater.SliceRows
+import org.apache.arrow.memory.RootAllocator
 import org.scalatest.funsuite.AnyFunSuite
 
 class RandomAlphaSuite extends AnyFunSuite {
+
+  private val arrowSchema = RandomAlpha.arrowSchema.serializeAsMessage()
 
   /** Runs a feed until it has given `rows` rows, and returns them as Spark would see them. */
   private def take(feed: RandomAlpha, rows: Int): Seq[(Long, String)] = {
     val taken = mutable.Buffer.empty[(Long, String)]
     feed.run { batch =>
-      taken ++= SliceRows
-        .decode(RandomAlpha.arrowSchema, Slice.whole(batch))
-        .map(r => r.getLong(0) -> r.getString(1))
+      val decoded = new SliceRows(arrowSchema, Iterator(Slice.whole(batch)), new RootAllocator)
+      try decoded.foreach(row => taken += row.getLong(0) -> row.getString(1))
+      finally decoded.close()
       taken.length < rows
     }
     taken.toSeq.take(rows)
