@@ -63,7 +63,7 @@ private[headwater] final class BufferedSource(
     val from = Option(start).fold(BeforeFirst)(seqOf)
     val Running(buffer, thread) = runningFrom(from + 1)
     synchronized { rowsInBatch = 0 }
-    buffer.take(from)
+    buffer.take(from) // after a restart no getBatch has done it
     val bound = synchronized(forAvailableNow) match {
       case true => endOfAvailableNow(buffer, thread)
       case false => buffer.latest
@@ -143,9 +143,12 @@ private[headwater] final class BufferedSource(
       stopped = true
       started
     }
-    running.foreach { case Running(_, thread) =>
+    running.foreach { case Running(buffer, thread) =>
       if (!thread.stop(StopMillis))
         logWarning(s"$description: the feed's thread did not end within $StopMillis ms")
+      val waiting = buffer.status.waitingRows
+      if (waiting > 0)
+        logInfo(s"$description: $waiting rows that no batch had taken are gone with the buffer")
     }
   }
 

@@ -43,11 +43,11 @@ object Cargo {
   private final case class Packed(slices: Vector[Slice]) extends Cargo
 }
 
-/** The cargo of a task that runs in the driver's own JVM, as all do under `local[*]`. Spark serializes a task even there;
-  * this leaves the slices where they are, and sends a number to find them by. They can be found for as long as the driver
-  * holds the frame.
+/** The cargo of a task that runs in the driver's own JVM, as all do under `local[*]`. Spark serializes a task even there.
+  * What is serialized here is a number; the slices stay where they are, and are found by it for as long as the driver
+  * holds its own copy of the cargo, and with it the frame.
   */
-private final class LocalCargo(number: LocalCargo.Number) extends Cargo {
+final class LocalCargo private (number: LocalCargo.Number) extends Cargo {
   override def slices: Seq[Slice] =
     Option(LocalCargo.held.get(number))
       .getOrElse(
@@ -56,11 +56,13 @@ private final class LocalCargo(number: LocalCargo.Number) extends Cargo {
 }
 
 object LocalCargo {
-  private final case class Number(value: Long)
+
+  /** A key of [[held]]: equal to its copies, which come out of tasks, but it is the first one that keeps the entry. */
+  private[headwater] final case class Number(value: Long)
 
   private val numbers = new AtomicLong
 
-  /** Weak: an entry goes with the one [[Number]] that the driver's own copy of the cargo holds. */
+  /** Weak, so that an entry goes when the driver lets go of the cargo that was made for it. */
   private val held = Collections.synchronizedMap(new WeakHashMap[Number, Seq[Slice]])
 
   def apply(slices: Seq[Slice]): Cargo = {

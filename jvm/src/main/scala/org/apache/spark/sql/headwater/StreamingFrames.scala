@@ -8,6 +8,7 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.classic
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.ArrowUtils
+import org.apache.spark.util.MutableURLClassLoader
 
 /** Slices of Arrow batches as a streaming DataFrame. The one file in Spark's own package: `internalCreateDataFrame` and
   * Spark's Arrow allocator are `private[sql]`.
@@ -42,15 +43,11 @@ private final class SliceRDD(
 
   override protected def getPartitions: Array[Partition] = {
     onRun()
+    val local = sparkContext.isLocal && SliceRDD.tasksSeeOurClasses
     val parts =
-      Parts.split(
-        slices,
-        sparkContext.defaultParallelism,
-        if (sparkContext.isLocal) Long.MaxValue else Parts.MaxBytes
-      )
+      Parts.split(slices, sparkContext.defaultParallelism, if (local) Long.MaxValue else Parts.MaxBytes)
     parts.zipWithIndex.map { case (part, i) =>
-      val cargo = if (sparkContext.isLocal) LocalCargo(part) else Cargo(part)
-      new SlicePartition(i, cargo): Partition
+      new SlicePartition(i, if (local) LocalCargo(part) else Cargo(part)): Partition
     }.toArray
   }
 
@@ -62,6 +59,18 @@ private final class SliceRDD(
     )
     task.addTaskCompletionListener[Unit](_ => rows.close())
     rows
+  }
+}
+
+private object SliceRDD {
+
+  /** Whether a task in this JVM finds our very classes, and so our [[LocalCargo]]. It does when they came with Spark's own
+    * or with the jars of the application. A jar that was added to one session is loaded once more for its tasks.
+    */
+  val tasksSeeOurClasses: Boolean = {
+    val ours = classOf[LocalCargo].getClassLoader
+    val sparks = classOf[SparkContext].getClassLoader
+    (ours eq sparks) || (ours.getClass == classOf[MutableURLClassLoader] && (ours.getParent eq sparks))
   }
 }
 
