@@ -1,0 +1,71 @@
+"""Which Java Spark would start, and whether it can run Spark."""
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from headwater._errors import HeadwaterError
+
+__all__ = ["INSTALL", "OLDEST", "Java", "JavaMissingError", "find_java"]
+
+OLDEST = 17
+INSTALL = f"install a JDK {OLDEST} or newer and set JAVA_HOME to it"
+
+
+class JavaMissingError(HeadwaterError):
+    """There is no Java to run."""
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java that runs: the program, its version as it says it, and the modules it has."""
+
+    program: str
+    version: str
+    modules: frozenset[str]
+
+    @property
+    def major(self) -> int:
+        """17 for "17.0.15", 8 for "1.8.0_392"."""
+        numbers = re.findall(r"\d+", self.version)
+        return int(numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0])
+
+
+def find_java() -> Java:
+    """The Java that Spark's scripts take: JAVA_HOME's where that is set, even wrongly, else the PATH's."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        program = str(Path(home) / "bin" / "java")
+        if shutil.which(program) is None:
+            raise JavaMissingError(
+                f"JAVA_HOME is {home}, and there is no program {program}",
+                "set JAVA_HOME to the folder of a JDK, or unset it to use the java on the PATH",
+            )
+    else:
+        on_path = shutil.which("java")
+        if on_path is None:
+            raise JavaMissingError("JAVA_HOME is not set, and there is no java on the PATH", INSTALL)
+        program = on_path
+    said = _run(program, "-version")
+    match = re.search(r'version "([^"]*\d[^"]*)"', said)
+    if match is None:
+        raise JavaMissingError(
+            f"{program} -version says nothing of a version: {_first_line(said)!r}", INSTALL
+        )
+    modules = re.findall(r"^([\w.]+)(?:@\S+)?$", _run(program, "--list-modules"), re.MULTILINE)
+    return Java(program, match[1], frozenset(modules))
+
+
+def _run(program: str, argument: str) -> str:
+    try:
+        done = subprocess.run([program, argument], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JavaMissingError(f"{program} cannot be run: {error}", INSTALL) from error
+    return done.stdout + done.stderr
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]

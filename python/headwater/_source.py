@@ -1,0 +1,54 @@
+"""A source as a value: what is to be read, without Spark and before any of it is."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from headwater._options import OptionValue, camel, encode
+
+__all__ = ["JvmSource"]
+
+
+@dataclass(frozen=True, repr=False)
+class JvmSource:
+    """A configured source whose rows are made in the JVM, by the provider that is registered as `name`.
+
+    Options are written in snake_case and reach the provider in camelCase; None leaves an option out. They are
+    checked where they are defined, in the provider, when the stream is loaded.
+
+    >>> JvmSource("random_alpha", {"len": 5, "rows_per_second": 100})
+    random_alpha(len=5, rows_per_second=100)
+    """
+
+    name: str
+    settings: Mapping[str, OptionValue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        kept = {key: value for key, value in self.settings.items() if value is not None}
+        object.__setattr__(self, "settings", _Settings(kept))
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options as the provider gets them."""
+        return {camel(key): encode(key, value) for key, value in self.settings.items()}
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.settings.items())})"
+
+
+class _Settings(Mapping[str, OptionValue]):
+    """A mapping that cannot be changed and has a hash, so that a source can be a key."""
+
+    def __init__(self, values: Mapping[str, OptionValue]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, key: str) -> OptionValue:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
