@@ -1,0 +1,129 @@
+# `make help` lists what can be done. Every target sets up what it needs first; a second time that is quick.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' python/headwater/_version.py)
+JAR := python/headwater/jars/headwater-$(VERSION).jar
+
+# The sbt launcher comes through Ivy, which is among pyspark's jars. Its hash belongs to the version in build.properties.
+SBT_VERSION := $(shell sed -n 's/^sbt.version=//p' project/build.properties)
+SBT_SHA256 := 18d4a733eae2f70fd4d71a46e9da21d2eb7c9bf6ee85a67be9a9800e7c01403e
+SBT_LAUNCHER := .tools/sbt-launch-$(SBT_VERSION).jar
+SBT = "$$(project/require-java)" -Dsbt.supershell=false -jar $(SBT_LAUNCHER)
+
+EXAMPLES_JAR := examples/scala/target/headwater-examples-$(VERSION).jar
+BENCH_JAR := bench/scala/target/headwater-bench-$(VERSION).jar
+
+PYTEST := $(PY) -m pytest -c python/pyproject.toml --rootdir .
+PYTHON_CODE := python tests bench examples
+
+# pyspark 4.3 needs Python 3.11.
+LINES := 4.0 4.1 4.2 $(shell $(PYTHON) -c 'import sys; print("4.3" if sys.version_info >= (3, 11) else "")')
+
+# Hashes, yes; where the packages come from is each machine's own affair.
+LOCK := .tools/uv/bin/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
+  --custom-compile-command "make lock"
+
+SCALA_BUILD := build.sbt project/build.properties project/plugins.sbt python/headwater/_version.py
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(VENV)/.installed $(JAR) ## virtual environment, jar, package in development mode
+
+.PHONY: demo
+demo: setup ## random_alpha as a live table in the console, about 20 seconds
+	$(PY) examples/demo.py
+
+.PHONY: test
+test: lint test-jvm test-python ## all checks and tests
+
+.PHONY: lint
+lint: setup ## formatting, types, style
+	$(PY) -m ruff check --config python/pyproject.toml $(PYTHON_CODE)
+	$(PY) -m ruff format --config python/pyproject.toml --check $(PYTHON_CODE)
+	$(PY) -m mypy --config-file python/pyproject.toml python/headwater
+	$(SBT) scalafmtCheckAll scalafmtSbtCheck
+
+.PHONY: test-jvm
+test-jvm: setup ## the Scala suites only
+	$(SBT) jvm/test
+
+.PHONY: test-python
+test-python: setup $(EXAMPLES_JAR) ## the Python tests only
+	$(PYTEST) tests
+
+.PHONY: matrix
+matrix: setup $(LINES:%=.venvs/spark-%/.installed) ## the same jar on Spark 4.0, 4.1, 4.2 and 4.3
+	$(PY) tests/matrix/run.py $(LINES)
+
+.PHONY: format
+format: setup ## put all sources into their canonical form
+	$(PY) -m ruff check --config python/pyproject.toml --fix $(PYTHON_CODE)
+	$(PY) -m ruff format --config python/pyproject.toml $(PYTHON_CODE)
+	$(SBT) scalafmtAll scalafmtSbt
+
+.PHONY: bench
+bench: setup $(BENCH_JAR) ## random_alpha beside its peers, about eight minutes; ARGS=--quick for one
+	$(PY) bench/run.py $(ARGS)
+
+.PHONY: build
+build: setup ## wheel and sdist, in dist/
+	rm -rf dist
+	$(PY) -m build --no-isolation --outdir dist python
+
+.PHONY: lock
+lock: setup ## renew the lock files of python/ and tests/matrix/
+	$(PYTHON) -m venv .tools/uv && .tools/uv/bin/pip install --quiet uv
+	$(LOCK) --python-version 3.10 --extra dev python/pyproject.toml -o python/requirements-dev.lock
+	for line in 4.0 4.1 4.2; do \
+	  $(LOCK) --python-version 3.10 tests/matrix/spark-$$line.in -o tests/matrix/spark-$$line.lock || exit 1; done
+	$(LOCK) --python-version 3.11 tests/matrix/spark-4.3.in -o tests/matrix/spark-4.3.lock
+
+.PHONY: clean
+clean: ## remove all that was built or installed here
+	rm -rf $(VENV) .venvs .tools dist target project/target project/project python/headwater/jars
+	find jvm examples bench -name target -type d -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.installed: python/requirements-dev.lock python/pyproject.toml
+	@project/require-java >/dev/null
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
+	  echo "headwater needs Python 3.10 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Set PYTHON, as in: make setup PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --require-hashes -r python/requirements-dev.lock
+	$(PY) -m pip install --quiet --no-deps --no-build-isolation -e python
+	@touch $@
+
+.venvs/spark-%/.installed: tests/matrix/spark-%.lock
+	@rm -rf $(@D)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --require-hashes -r $<
+	@touch $@
+
+$(SBT_LAUNCHER): $(VENV)/.installed project/build.properties
+	@mkdir -p .tools
+	"$$(project/require-java)" -jar $(VENV)/lib/python3*/site-packages/pyspark/jars/ivy-*.jar \
+	  -dependency org.scala-sbt sbt-launch $(SBT_VERSION) -types jar -confs default -warn \
+	  -retrieve ".tools/[artifact]-[revision].[ext]"
+	@echo "$(SBT_SHA256)  $@" | sha256sum --check --quiet - || { rm -f $@; echo "$@ is not the sbt launcher it should be" >&2; exit 1; }
+	@touch $@
+
+$(JAR): $(SBT_LAUNCHER) $(SCALA_BUILD) $(shell find jvm/src/main -type f)
+	$(SBT) jvm/package
+	@rm -rf $(@D) && mkdir -p $(@D)
+	cp jvm/target/headwater-$(VERSION).jar $@
+	@sha256sum $@ | cut -d ' ' -f 1 > $@.sha256
+
+$(EXAMPLES_JAR): $(SBT_LAUNCHER) $(SCALA_BUILD) $(wildcard examples/scala/*.scala)
+	$(SBT) examples/package
+
+$(BENCH_JAR): $(SBT_LAUNCHER) $(SCALA_BUILD) $(shell find bench/scala -path '*/target' -prune -o -type f -print)
+	$(SBT) bench/package
