@@ -1,0 +1,163 @@
+"""What the tests share: pytest-spark's session with the jar in it, and scripts in processes of their own."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_spark.config import SparkConfigBuilder
+
+from headwater import HeadwaterError
+from headwater._jar import verified_jar
+
+PACKAGE = Path(__file__).resolve().parent.parent / "python"
+
+Run = Callable[..., Any]
+
+
+@pytest.hookimpl(trylast=True)  # after pytest-spark has made its configuration of `spark_options`
+def pytest_configure() -> None:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        SparkConfigBuilder.get().set("spark.jars", str(verified_jar()))
+    except HeadwaterError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In CI everything that a test may need is there: a skipped test is one that nobody ran."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("CI") == "true" and reporter is not None and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture
+def jar() -> Path:
+    return verified_jar()
+
+
+@pytest.fixture
+def clean_env() -> dict[str, str]:
+    """This environment without anything that steers Spark, but for which Python the workers run."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
+    kept.pop("MASTER", None)
+    return {**kept, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+@pytest.fixture
+def run(clean_env: dict[str, str], tmp_path: Path) -> Run:
+    """Run a Python script that calls `report(value)` once; gives that value. A failure shows the log."""
+
+    def run_script(
+        script: str, *, env: dict[str, str] | None = None, command: list[str] | None = None
+    ) -> Any:
+        answer, file = tmp_path / "answer.json", tmp_path / "script.py"
+        answer.unlink(missing_ok=True)
+        file.write_text(_HEAD.format(answer=str(answer)) + textwrap.dedent(script), encoding="utf-8")
+        run_command([*(command or [sys.executable]), str(file)], {**clean_env, **(env or {})}, tmp_path)
+        return json.loads(answer.read_text(encoding="utf-8"))
+
+    return run_script
+
+
+_HEAD = """
+import json, threading, time
+import headwater as hw
+from pyspark.sql import SparkSession
+
+def report(value):
+    with open({answer!r}, "w") as file:
+        json.dump(value, file)
+
+def builder(master="local[2]"):
+    return SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+
+def in_other_thread(action):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(action()))
+    thread.start()
+    thread.join()
+    return results[0]
+
+def loads(spark):
+    try:
+        return spark.readStream.format("random_alpha").option("len", 5).load().columns
+    except Exception as error:
+        return "not found" if "DATA_SOURCE_NOT_FOUND" in str(error) else str(error)
+
+def jars_of_executors(spark):
+    listed = spark.sparkContext._jsc.sc().listJars()
+    return sorted(listed.apply(i).rpartition("/")[2] for i in range(listed.size()))
+
+def rows_of_a_query(spark):
+    from headwater.sources import random_alpha
+    words = hw.stream(spark, random_alpha(5, rows_per_second=100))
+    query = words.writeStream.format("memory").queryName("words").start()
+    end = time.monotonic() + 120
+    while spark.table("words").count() == 0:
+        assert not query.awaitTermination(0.2) and time.monotonic() < end, query.status
+    query.stop()
+    return spark.table("words").count()
+
+def tasks_see_the_class(spark):
+    version = "java_method('headwater.Version', 'current') AS v"
+    return [row.v for row in spark.range(0, 8, 1, 4).selectExpr(version).distinct().collect()]
+
+"""
+
+
+def run_command(command: list[str], env: dict[str, str], cwd: Path, timeout: float = 180) -> str:
+    """Run to the end and give the output. The whole process group goes with it: Spark's JVM is its child."""
+    process = subprocess.Popen(
+        command,
+        env=env,
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        pytest.fail(f"{command} was still running after {timeout} s:\n{output[-8000:]}")
+    assert process.returncode == 0, f"{command} ended with {process.returncode}:\n{output[-8000:]}"
+    return output
+
+
+def wait_until(true: Callable[[], bool], what: Callable[[], object], timeout: float = 60) -> None:
+    """Wait for a condition; where it does not come, fail with what was going on."""
+    end = time.monotonic() + timeout
+    while not true():
+        if time.monotonic() > end:
+            pytest.fail(f"waited {timeout} s in vain; at the end: {what()}")
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def copy_of_package(tmp_path: Path) -> Path:
+    """A folder with a copy of the package, to be put on PYTHONPATH and damaged."""
+    folder = tmp_path / "copy"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(PACKAGE / "headwater", folder / "headwater", ignore=ignored)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_query_survives(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "spark_session" in request.fixturenames:
+        active = request.getfixturevalue("spark_session").streams.active
+        for query in active:
+            query.stop()
+        assert not active, f"the test left queries behind: {[query.id for query in active]}"

@@ -1,0 +1,118 @@
+"""Real processes for tests, each in a group of its own that never outlives the test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import pyspark
+
+ROOT = Path(__file__).resolve().parent.parent
+APPS = Path(__file__).resolve().parent / "apps"
+SPARK_HOME = Path(pyspark.__file__).resolve().parent
+SUBMIT = str(SPARK_HOME / "bin" / "spark-submit")
+
+QUIET = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
+
+T = TypeVar("T")
+
+
+def package_version() -> str:
+    text = (ROOT / "python/headwater/_version.py").read_text()
+    return text.partition('__version__ = "')[2].partition('"')[0]
+
+
+JAR = ROOT / f"python/headwater/jars/headwater-{package_version()}.jar"
+EXAMPLES_JAR = ROOT / f"examples/scala/target/headwater-examples-{package_version()}.jar"
+
+
+def spark_environment(**more: str) -> dict[str, str]:
+    """The environment for a Spark of its own: the installed package, on this machine's loopback only."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+    return env | {
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONUNBUFFERED": "1",
+        **more,
+    }
+
+
+class Process:
+    """A process that runs, and what it has printed so far."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], log: Path) -> None:
+        self.popen = popen
+        self.log = log
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def ending(self) -> str:
+        return self.output[-8000:]
+
+    def wait(self, timeout: float) -> str:
+        """The whole output, once the process has ended with exit code 0."""
+        code = self.exit_code(timeout)
+        assert code == 0, f"exit code {code} of {self.popen.args!r}\n{self.ending}"
+        return self.output
+
+    def exit_code(self, timeout: float) -> int:
+        try:
+            return self.popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.popen.args!r} did not end in {timeout} s\n{self.ending}") from None
+
+    def until(self, what: str, condition: Callable[[], T | None], timeout: float = 60) -> T:
+        """The first true value of `condition`, while the process lives."""
+        deadline = time.monotonic() + timeout
+        while True:
+            ended = self.popen.poll() is not None
+            value = condition()
+            if value:
+                return value
+            if ended:
+                raise AssertionError(f"ended before {what}\n{self.ending}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {timeout} s: {what}\n{self.ending}")
+            time.sleep(0.05)
+
+
+@contextmanager
+def running(command: Sequence[str], log: Path, env: Mapping[str, str]) -> Iterator[Process]:
+    """Runs a command while the block lasts; afterwards it and all that it started are gone."""
+    with log.open("wb") as out:
+        popen = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=dict(env),
+            cwd=log.parent,
+            start_new_session=True,
+        )
+    try:
+        yield Process(popen, log)
+    finally:
+        kill_group(popen)
+
+
+def kill_group(popen: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(popen.pid, signal.SIGKILL)
+    popen.wait(10)
+
+
+def submit(arguments: Sequence[str], folder: Path, timeout: float = 120) -> str:
+    """What `spark-submit` printed, once it has ended well."""
+    with running([SUBMIT, *QUIET, *arguments], folder / "submit.log", spark_environment()) as process:
+        return process.wait(timeout)

@@ -1,0 +1,154 @@
+"""The command `headwater`, run as users run it; damage is done to the environment, never to the code."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import headwater as hw
+
+
+def headwater(*arguments: str, env: dict[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "headwater", *arguments]
+    return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+
+
+def failures(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The lines that failed. Every line is one finding, and nothing else is printed."""
+    lines = done.stdout.splitlines()
+    assert all(re.match(r"ok   \S|FAIL \S.* → \S", line) for line in lines), done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    failed = [line for line in lines if line.startswith("FAIL")]
+    assert done.returncode == (1 if failed else 0)
+    return failed
+
+
+def program(folder: Path, name: str, script: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / name
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    return file
+
+
+@pytest.fixture
+def doctor_env(clean_env: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in clean_env.items() if key != "JAVA_HOME"}
+
+
+def test_jar_prints_the_path_alone(clean_env: dict[str, str], tmp_path: Path, jar: Path) -> None:
+    done = headwater("jar", env=clean_env, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{jar}\n", "")
+
+
+def test_version_is_the_package_s(clean_env: dict[str, str], tmp_path: Path) -> None:
+    done = headwater("--version", env=clean_env, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"headwater {hw.__version__}\n")
+
+
+def test_without_a_command_the_usage_is_shown(clean_env: dict[str, str], tmp_path: Path) -> None:
+    done = headwater(env=clean_env, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "usage: headwater" in done.stderr
+
+
+def test_doctor_finds_nothing_wrong_here(doctor_env: dict[str, str], tmp_path: Path, jar: Path) -> None:
+    done = headwater("doctor", env=doctor_env, cwd=tmp_path)
+    assert failures(done) == []
+    for said in (
+        "Java 1",
+        "jdk.incubator.vector",
+        "pyspark 4.",
+        "Scala 2.13",
+        str(jar),
+        "classic",
+        "Python 3.",
+    ):
+        assert said in done.stdout
+    assert f"jar {hw.__version__} visible in a classic session" in done.stdout
+    assert "random_alpha loads: struct<timestamp:timestamp,value:string>" in done.stdout
+
+
+def test_doctor_says_that_java_is_too_old(doctor_env: dict[str, str], tmp_path: Path) -> None:
+    old = program(tmp_path / "bin", "java", "echo 'openjdk version \"1.8.0_392\"' >&2")
+    env = {**doctor_env, "PATH": f"{old.parent}{os.pathsep}{doctor_env['PATH']}"}
+    failed = failures(headwater("doctor", env=env, cwd=tmp_path))
+    assert failed[0].startswith(f"FAIL Java 1.8.0_392 ({old}) is too old")
+    assert "JDK 17 or newer" in failed[0]
+    assert "jdk.incubator.vector" in failed[1]
+    assert "session was not tried" in failed[-1]
+
+
+def test_doctor_says_that_java_lacks_a_module(doctor_env: dict[str, str], tmp_path: Path) -> None:
+    script = 'case "$1" in -version) echo \'openjdk version "21.0.1"\' >&2;; *) echo java.base@21.0.1;; esac'
+    cut = program(tmp_path / "jre" / "bin", "java", script)
+    failed = failures(
+        headwater("doctor", env={**doctor_env, "JAVA_HOME": str(tmp_path / "jre")}, cwd=tmp_path)
+    )
+    assert failed[0].startswith(f"FAIL {cut} has no module jdk.incubator.vector")
+    assert len(failed) == 2
+
+
+def test_doctor_says_that_there_is_no_java(doctor_env: dict[str, str], tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    failed = failures(headwater("doctor", env={**doctor_env, "PATH": str(empty)}, cwd=tmp_path))
+    assert "JAVA_HOME is not set, and there is no java on the PATH" in failed[0]
+    assert "install a JDK 17 or newer" in failed[0]
+
+
+def test_doctor_says_that_java_home_is_wrong(doctor_env: dict[str, str], tmp_path: Path) -> None:
+    env = {**doctor_env, "JAVA_HOME": str(tmp_path / "nowhere")}
+    failed = failures(headwater("doctor", env=env, cwd=tmp_path))
+    assert f"JAVA_HOME is {tmp_path / 'nowhere'}" in failed[0]
+    assert "set JAVA_HOME" in failed[0]
+
+
+def test_doctor_and_jar_refuse_a_changed_jar(
+    doctor_env: dict[str, str], tmp_path: Path, copy_of_package: Path
+) -> None:
+    jar = copy_of_package / "headwater" / "jars" / f"headwater-{hw.__version__}.jar"
+    jar.write_bytes(jar.read_bytes() + b"x")
+    env = {**doctor_env, "PYTHONPATH": str(copy_of_package)}
+    failed = failures(headwater("doctor", env=env, cwd=tmp_path))
+    assert f"the jar {jar} is not the one that was built" in failed[0]
+    assert "install headwater again" in failed[0]
+    done = headwater("jar", env=env, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert str(jar) in done.stderr
+
+
+def test_doctor_says_that_the_workers_python_is_another(doctor_env: dict[str, str], tmp_path: Path) -> None:
+    other = program(tmp_path / "bin", "python3", "echo 3.6")
+    failed = failures(headwater("doctor", env={**doctor_env, "PYSPARK_PYTHON": str(other)}, cwd=tmp_path))
+    assert f"3.6 in the workers (PYSPARK_PYTHON, {other})" in failed[0]
+    assert f"for instance {sys.executable}" in failed[0]
+    on_path = {**doctor_env, "PATH": f"{other.parent}{os.pathsep}{doctor_env['PATH']}"}
+    del on_path["PYSPARK_PYTHON"]
+    failed = failures(headwater("doctor", env=on_path, cwd=tmp_path))
+    assert "3.6 in the workers (python3 on the PATH)" in failed[0]
+
+
+def test_doctor_says_that_spark_home_is_built_for_another_scala(
+    doctor_env: dict[str, str], tmp_path: Path
+) -> None:
+    import pyspark
+
+    spark_home = tmp_path / "spark-3.5"
+    (spark_home / "jars").mkdir(parents=True)
+    (spark_home / "jars" / "scala-library-2.12.18.jar").touch()
+    shutil.copytree(Path(pyspark.__file__).parent / "bin", spark_home / "bin")
+    failed = failures(headwater("doctor", env={**doctor_env, "SPARK_HOME": str(spark_home)}, cwd=tmp_path))
+    assert "is built for Scala 2.12.18" in failed[0]
+
+
+def test_doctor_says_that_remote_and_master_exclude_each_other(
+    doctor_env: dict[str, str], tmp_path: Path
+) -> None:
+    env = {**doctor_env, "SPARK_REMOTE": "sc://127.0.0.1:1", "MASTER": "local"}
+    failed = failures(headwater("doctor", env=env, cwd=tmp_path))
+    assert "SPARK_REMOTE is sc://127.0.0.1:1 and MASTER is local" in failed[0]

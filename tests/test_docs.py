@@ -1,0 +1,215 @@
+"""What README and wiki show is run or compared here: code, output, quotations, options, metrics, links."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import docs
+import pytest
+from docs import Block, PageError
+from processes import JAR, ROOT, SPARK_HOME, running, spark_environment
+from pyspark.errors import IllegalArgumentException
+from pyspark.sql import SparkSession
+
+import headwater as hw
+from conftest import wait_until
+from headwater.sources import random_alpha
+
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CHANGELOG.md", ROOT / "python" / "README.md", *sorted((ROOT / "wiki").glob("*.md"))]
+TIMEOUT = 300
+
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def name(item: object) -> str:
+    return str(item.relative_to(ROOT)) if isinstance(item, Path) else str(item)
+
+
+def by_language(*languages: str) -> list[Block]:
+    return [block for page in PAGES for block in docs.blocks(page) if block.language in languages]
+
+
+def output_after(block: Block) -> str | None:
+    """What the page says that this block prints."""
+    rest = [other for other in docs.blocks(block.page) if other.line > block.line]
+    return rest[0].text if rest and rest[0].is_output else None
+
+
+def compare(block: Block, printed: str) -> None:
+    expected = output_after(block)
+    assert expected is None or docs.matches(expected, printed), (
+        f"{block} printed\n\n{printed}\n\nand the page says\n\n{expected}"
+    )
+
+
+def environment(**more: str) -> dict[str, str]:
+    env = spark_environment(**more)
+    return env | {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}"}
+
+
+PYTHON_PAGES = [
+    page for page in PAGES if any(b.language == "python" and not b.quoted for b in docs.blocks(page))
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PYTHON_PAGES, ids=name)
+def test_the_python_of_a_page_runs_and_prints_what_it_says(page: Path, tmp_path: Path) -> None:
+    answer = tmp_path / "answer.json"
+    env = environment(PYSPARK_SUBMIT_ARGS="--conf spark.ui.enabled=false pyspark-shell")
+    command = [sys.executable, str(ROOT / "tests" / "docs.py"), str(page), str(answer)]
+    with running(command, tmp_path / "page.log", env) as process:
+        process.wait(TIMEOUT)
+    printed = json.loads(answer.read_text(encoding="utf-8"))
+    for block in docs.blocks(page):
+        if str(block.line) in printed:
+            compare(block, printed[str(block.line)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [b for b in by_language("shell") if not b.quoted], ids=name)
+def test_shell_commands_run(block: Block, tmp_path: Path) -> None:
+    lines = []
+    for line in block.text.splitlines():
+        target = re.match(r"make +([a-z-]+)", line)
+        if target and target[1] != "help":  # it would begin this very test again: that it exists is enough
+            assert target[1] in TARGETS, f"{block}: the Makefile has no target '{target[1]}'"
+        else:
+            lines.append(line)
+    script = tmp_path / "block.sh"
+    script.write_text("\n".join([f"cd '{ROOT}'", *lines]), encoding="utf-8")
+    with running(["bash", "-e", str(script)], tmp_path / "block.log", environment()) as process:
+        compare(block, process.wait(TIMEOUT))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [b for b in by_language("scala") if not b.quoted], ids=name)
+def test_scala_runs_in_the_spark_shell(block: Block, tmp_path: Path) -> None:
+    script = tmp_path / "block.scala"
+    script.write_text(f'{block.text}\nprintln("ran to its " + "end")\nSystem.exit(0)\n', encoding="utf-8")
+    shell = [str(SPARK_HOME / "bin" / "spark-shell"), "--master", "local[2]", "--jars", str(JAR)]
+    command = [*shell, "--conf", "spark.ui.enabled=false", "-i", str(script)]
+    with running(command, tmp_path / "shell.log", environment()) as process:
+        assert "ran to its end" in process.wait(TIMEOUT), process.ending
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_block_is_run_or_compared(page: Path) -> None:
+    before: Block | None = None
+    for block in docs.blocks(page):
+        if block.quoted:
+            file = ROOT / block.quoted
+            assert file.is_file(), f"{block}: there is no file {block.quoted}"
+            assert docs.is_quote(block.text, file), f"{block}: these lines are not in {block.quoted}"
+        elif block.is_output:
+            assert before, f"{block}: output of nothing"
+            assert before.language in ("python", "shell"), f"{block}: output of a {before.language} block"
+            assert not before.quoted, f"{block}: output of a quotation"
+        elif block.language == "mermaid":
+            assert list(docs.drawing_errors(block.text)) == [], f"{block}: not in our part of mermaid"
+        else:
+            assert block.language in ("python", "shell", "scala"), f"{block}: nothing would check this block"
+        before = block
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert list(docs.broken_links(page, ROOT)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_make_target_that_is_named_exists(page: Path) -> None:
+    assert set(re.findall(r"`make ([a-z-]+)", docs.prose(page))) <= TARGETS
+
+
+def test_every_page_of_the_wiki_is_on_its_reading_path() -> None:
+    listed = {link.partition("#")[0] for link in docs.links(ROOT / "wiki" / "Home.md")}
+    assert {page.name for page in (ROOT / "wiki").glob("*.md")} <= listed | {"Home.md"}
+
+
+def names_in_table(heading: str) -> list[str]:
+    """The names in backticks in the first column of the tables below a heading of the README."""
+    section = re.split(r"^#+ ", README.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    (text,) = [part for part in section if part.partition("\n")[0] == heading]
+    cells = re.findall(r"^\| *(`[^|]*)\|", text, re.MULTILINE)
+    return [found for cell in cells for found in re.findall(r"`(\w+)`", cell)]
+
+
+def test_the_readme_lists_the_options_that_there_are(spark_session: SparkSession) -> None:
+    with pytest.raises(IllegalArgumentException) as caught:
+        spark_session.readStream.format("random_alpha").option("nonesuch", 1).load()
+    known = re.search(r"Its options are: ([\w, ]+)\.", str(caught.value))
+    assert known, caught.value
+    listed = [*names_in_table("Options of random_alpha"), *names_in_table("Options of every source")]
+    assert listed == known[1].split(", ")
+
+
+def test_the_readme_lists_the_metrics_that_there_are(spark_session: SparkSession, tmp_path: Path) -> None:
+    writer = hw.stream(spark_session, random_alpha(len=5)).writeStream.format("noop")
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    try:
+        wait_until(lambda: query.lastProgress is not None, lambda: query.status)
+        assert sorted(names_in_table("Metrics")) == sorted(query.lastProgress["sources"][0]["metrics"])
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("```rust\nx\n```", "'rust' is none of"),
+        ("```\nx\n```", "'' is none of"),
+        ("```python\nx", "not closed"),
+        ("- a list\n  ```python\n  x\n  ```", "at the margin"),
+        ("~~~python\nx\n~~~", "at the margin"),
+        ("some text\n\n    print(1)", "indented"),
+    ],
+)
+def test_code_that_would_slip_by_is_an_error(tmp_path: Path, text: str, said: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text, encoding="utf-8")
+    with pytest.raises(PageError, match=re.escape(said)):
+        docs.blocks(page)
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# A heading, *here*\n## Twice\n## Twice\n", encoding="utf-8")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](other.md) [b](other.md#a-heading-here) [c](other.md#twice-1) `[d](code)`\n"
+        "[e](none.md) [f](other.md#none) [g](https://example.org) [h](../../x) [i](#none)\n"
+    )
+    assert [said.split()[0] for said in docs.broken_links(page, tmp_path)] == [
+        "none.md",
+        "other.md#none",
+        "https://example.org",
+        "../../x",
+        "#none",
+    ]
+
+
+def test_a_quotation_must_be_whole_and_in_one_piece(tmp_path: Path) -> None:
+    file = tmp_path / "file.scala"
+    file.write_text("object A {\n  def one = 1\n\n  def two = 2\n}\n", encoding="utf-8")
+    assert docs.is_quote("  def one = 1\n\n  def two = 2", file)
+    assert docs.is_quote("def one = 1\n\ndef two = 2", file)
+    assert not docs.is_quote("def one = 1\ndef two = 2", file)
+    assert not docs.is_quote("def one", file)
+
+
+def test_output_is_compared_to_the_letter_but_for_the_gaps() -> None:
+    assert docs.matches('{"run":"…","seq":2}\nend', '{"run":"00ff","seq":2}  \nend\n')
+    assert not docs.matches('{"run":"…","seq":2}', '{"run":"00ff","seq":22}')
+    assert not docs.matches("…", "two\nlines")
+    assert not docs.matches("one", "")
+
+
+def test_a_line_that_mermaid_would_not_draw_is_found() -> None:
+    assert not list(docs.drawing_errors('flowchart LR\n  a["A"] -->|"by"| b[("B")]\n  b -.-> a'))
+    assert list(docs.drawing_errors("flowchart LR\n  a -> b")) == ["a -> b"]
+    assert not list(docs.drawing_errors("sequenceDiagram\n  participant S as Spark\n  S->>B: getBatch"))
+    assert list(docs.drawing_errors("pie\n  a: 1")) == ["pie"]

@@ -1,0 +1,84 @@
+"""Who may know what: the design's rooms, read from the imports, and the size of what is public."""
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import headwater as hw
+
+PACKAGE = Path(hw.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+PRIVATE_HANDLES = {"_jvm", "_gateway", "_jsc", "_jsparkSession", "_sc"}
+
+
+def imports(file: Path) -> Iterator[str]:
+    """All dotted names that a module imports, those inside functions too."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} has a relative import: write it out"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def attributes(file: Path) -> set[str]:
+    return {
+        n.attr for n in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(n, ast.Attribute)
+    }
+
+
+def ids(file: Path) -> str:
+    return str(file.relative_to(PACKAGE))
+
+
+@pytest.mark.parametrize("file", [f for f in MODULES if f.name != "_bridge.py"], ids=ids)
+def test_only_the_bridge_knows_py4j_and_the_jvm(file: Path) -> None:
+    assert not [name for name in imports(file) if name.partition(".")[0] == "py4j"]
+    assert not attributes(file) & PRIVATE_HANDLES
+
+
+def test_the_bridge_does_know_them() -> None:
+    """Keeps the test above honest: what it looks for is found where it is allowed."""
+    bridge = PACKAGE / "_bridge.py"
+    assert [name for name in imports(bridge) if name.startswith("py4j.")]
+    assert attributes(bridge) & PRIVATE_HANDLES
+
+
+def test_the_bridge_knows_no_source() -> None:
+    named = list(imports(PACKAGE / "_bridge.py"))
+    assert not [name for name in named if name.startswith(("headwater._source", "headwater.sources"))]
+
+
+@pytest.mark.parametrize("name", ["_source.py", "_options.py"])
+def test_what_an_author_writes_is_known_without_spark(name: str) -> None:
+    assert not [found for found in imports(PACKAGE / name) if found.partition(".")[0] in ("py4j", "pyspark")]
+
+
+@pytest.mark.parametrize("file", sorted((PACKAGE / "sources").glob("*.py")), ids=ids)
+def test_built_in_sources_use_public_names_only(file: Path) -> None:
+    ours = [name.split(".") for name in imports(file) if name.partition(".")[0] == "headwater"]
+    assert not [name for name in ours if any(part.startswith("_") for part in name)]
+    for name in ours:
+        assert name[1] == "sources" or name[1] in hw.__all__
+
+
+def test_the_public_names_are_few_and_cannot_be_mixed_up() -> None:
+    assert len(hw.__all__) <= 20
+    plain = [name.lower().rstrip("s") for name in hw.__all__]
+    assert len(set(plain)) == len(plain)
+    assert all(hasattr(hw, name) for name in hw.__all__)
+
+
+@pytest.mark.parametrize("file", MODULES, ids=ids)
+def test_each_module_is_small_and_says_what_it_exports(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 200
+    assert ast.get_docstring(ast.parse(text)), "a module says what it is for"
+    if file.name not in ("_version.py", "__main__.py"):
+        dotted = ".".join(("headwater", *file.relative_to(PACKAGE).with_suffix("").parts))
+        module = importlib.import_module(dotted.removesuffix(".__init__"))
+        assert module.__all__
+        assert all(hasattr(module, name) for name in module.__all__)

@@ -1,0 +1,315 @@
+"""`hw.session` and `hw.attach` on classic Spark. What needs a JVM of its own runs in a process of its own."""
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import headwater as hw
+from conftest import Run, run_command, wait_until
+from headwater._jar import verified_jar
+from headwater._session import _check_spark
+
+COLUMNS = ["timestamp", "value"]
+
+
+@pytest.fixture
+def other_jar(tmp_path: Path) -> Path:
+    """Some jar of the user's own, with one resource in it by which to find it."""
+    file = tmp_path / "other one.jar"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("other.txt", "here")
+    return file
+
+
+def rewritten(jar: Path, to: Path, replace: dict[str, str | None]) -> Path:
+    """A copy of the jar with some entries replaced, or left out where the replacement is None."""
+    with zipfile.ZipFile(jar) as old, zipfile.ZipFile(to, "w") as new:
+        assert set(replace) <= set(old.namelist())
+        for name in old.namelist():
+            content = replace.get(name, "")
+            if content is not None:
+                new.writestr(name, content if name in replace else old.read(name))
+    return to
+
+
+@pytest.mark.parametrize(
+    "place", ["nowhere", "builder", "defaults", "submit --jars", "submit --conf", "file"]
+)
+def test_session_appends_to_spark_jars_wherever_they_are_set(
+    run: Run, tmp_path: Path, jar: Path, other_jar: Path, place: str
+) -> None:
+    env, setting = {}, ""
+    if place == "builder":
+        setting = f'.config("spark.jars", {str(other_jar)!r})'
+    elif place == "defaults":
+        (tmp_path / "spark-defaults.conf").write_text(f"# ours\nspark.jars   {other_jar}\n")
+        env["SPARK_CONF_DIR"] = str(tmp_path)
+    elif place == "submit --jars":
+        env["PYSPARK_SUBMIT_ARGS"] = f"--name x --jars '{other_jar}' pyspark-shell"
+    elif place == "submit --conf":
+        env["PYSPARK_SUBMIT_ARGS"] = f"--conf 'spark.jars={other_jar}' pyspark-shell"
+    elif place == "file":
+        (tmp_path / "some.properties").write_text(f"spark.jars={other_jar}\n")
+        env["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {tmp_path / 'some.properties'} pyspark-shell"
+    found = run(
+        f"""
+        import os
+        before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+        spark = hw.session(builder(){setting})
+        loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        report({{
+            "format": in_other_thread(lambda: loads(spark)),
+            "executors": jars_of_executors(spark),
+            "other": loader.getResource("other.txt") is not None,
+            "conf": spark.sparkContext.getConf().get("spark.jars"),
+            "restored": os.environ.get("PYSPARK_SUBMIT_ARGS") == before,
+        }})
+        """,
+        env=env,
+    )
+    others = [] if place == "nowhere" else [str(other_jar)]
+    listed = [re.sub("^file:/*", "/", entry).replace("%20", " ") for entry in found["conf"].split(",")]
+    assert listed == [*others, str(jar)]
+    assert found["executors"] == sorted([jar.name, *(["other%20one.jar"] if others else [])])
+    assert found["other"] == bool(others)
+    assert found["format"] == COLUMNS
+    assert found["restored"]
+
+
+def test_attach_makes_a_running_session_know_the_format_in_every_thread(run: Run, jar: Path) -> None:
+    found = run(
+        """
+        from concurrent.futures import ThreadPoolExecutor
+        spark = builder().getOrCreate()
+        before = loads(spark)
+        with ThreadPoolExecutor(4) as pool:
+            same = [s is spark for s in pool.map(hw.attach, [spark] * 8)]
+        report({
+            "before": before,
+            "same": same,
+            "here": loads(spark),
+            "there": in_other_thread(lambda: loads(spark)),
+            "executors": jars_of_executors(spark),
+            "rows": rows_of_a_query(spark),
+            "second": hw.session() is spark,
+        })
+        """
+    )
+    assert found["before"] == "not found"
+    assert found["same"] == [True] * 8
+    assert found["here"] == found["there"] == COLUMNS
+    assert found["executors"] == [jar.name]
+    assert found["rows"] > 0
+    assert found["second"]
+
+
+def test_attach_reaches_the_executors_of_each_new_context(run: Run, jar: Path) -> None:
+    """local-cluster runs executors in JVMs of their own, which get classes only through Spark."""
+    import pyspark
+
+    found = run(
+        """
+        def once(spark):
+            rows = rows_of_a_query(spark)
+            return {"tasks": tasks_see_the_class(spark), "jars": jars_of_executors(spark), "rows": rows}
+
+        master = "local-cluster[2,1,512]"
+        first = once(hw.attach(builder(master).config("spark.executor.memory", "512m").getOrCreate()))
+        SparkSession.getActiveSession().stop()
+        second = once(hw.attach(builder(master).config("spark.executor.memory", "512m").getOrCreate()))
+        SparkSession.getActiveSession().stop()
+        report([first, second])
+        """,
+        env={"SPARK_HOME": str(Path(pyspark.__file__).parent)},
+    )
+    for life in found:
+        assert life["tasks"] == [hw.__version__]
+        assert life["jars"] == [jar.name]
+        assert life["rows"] > 0
+
+
+def test_attach_after_add_jar_reaches_the_threads_that_add_jar_did_not(run: Run, jar: Path) -> None:
+    found = run(
+        f"""
+        spark = builder().getOrCreate()
+        spark.sql("ADD JAR '{jar}'").collect()
+        before = in_other_thread(lambda: loads(spark))
+        hw.attach(spark)
+        there = in_other_thread(lambda: loads(spark))
+        report([before, loads(spark), there, jars_of_executors(spark), rows_of_a_query(spark) > 0])
+        """
+    )
+    assert found == ["not found", COLUMNS, COLUMNS, [jar.name], True]
+
+
+def test_under_spark_submit_the_jar_is_found_and_not_added_again(run: Run, jar: Path, tmp_path: Path) -> None:
+    import pyspark
+
+    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+    script = """
+        spark = hw.session(SparkSession.builder)
+        report([loads(spark), jars_of_executors(spark), spark.sparkContext.getConf().get("spark.jars")])
+        """
+    options = ["--master", "local[1]", "--conf", "spark.ui.enabled=false"]
+    columns, executors, conf = run(script, command=[submit, *options, "--jars", str(jar)])
+    assert (columns, executors) == (COLUMNS, [jar.name])
+    assert conf.count("headwater") == str(jar).count("headwater")
+    without = run(
+        script.replace('.get("spark.jars")', '.get("spark.jars", "none")'), command=[submit, *options]
+    )
+    assert without == [COLUMNS, [jar.name], "none"]
+
+
+def test_a_local_connect_session_starts_with_the_jar(run: Run) -> None:
+    found = run(
+        """
+        spark = hw.session(SparkSession.builder.remote("local[2]"))
+        same, kind = hw.attach(spark) is spark, type(spark).__module__
+        report([kind, same, loads(spark), tasks_see_the_class(spark), rows_of_a_query(spark)])
+        spark.stop()
+        """
+    )
+    assert found[:4] == ["pyspark.sql.connect.session", True, COLUMNS, [hw.__version__]]
+    assert found[4] > 0
+
+
+ATTACH = """
+    spark = builder().config("spark.jars", {jar!r}).getOrCreate()
+    try:
+        hw.attach(spark)
+        report("attached")
+    except hw.HeadwaterError as error:
+        report(str(error))
+    """
+
+
+def test_another_version_of_the_jar_is_refused_with_both_versions(
+    run: Run, jar: Path, tmp_path: Path
+) -> None:
+    other = rewritten(jar, tmp_path / "old.jar", {"headwater/version.properties": "version=0.0.7\n"})
+    message = run(ATTACH.format(jar=str(other)))
+    assert f"headwater for Python is {hw.__version__}" in message
+    assert f"the jar in the session is 0.0.7 (from {other})" in message
+    assert "pip install headwater==0.0.7" in message
+
+
+def test_a_jar_that_lost_its_services_file_is_named_with_the_remedy(
+    run: Run, jar: Path, tmp_path: Path
+) -> None:
+    service = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
+    message = run(ATTACH.format(jar=str(rewritten(jar, tmp_path / "fat.jar", {service: None}))))
+    assert f"(from {tmp_path / 'fat.jar'}), and the format random_alpha cannot be loaded" in message
+    assert service in message
+
+
+def test_a_broken_class_is_named_with_the_remedy(run: Run, jar: Path, tmp_path: Path) -> None:
+    broken = rewritten(jar, tmp_path / "broken.jar", {"headwater/Version.class": "no class"})
+    message = run(ATTACH.format(jar=str(broken)))
+    assert "ClassFormatError" in message
+    assert "headwater jar" in message
+
+
+def test_a_loader_that_cannot_be_added_to_is_named_with_the_remedy(
+    run: Run, clean_env: dict[str, str], tmp_path: Path, jar: Path
+) -> None:
+    """A gateway that spark-submit did not start has Java's own loader, as some notebook servers do."""
+    import pyspark
+
+    info = tmp_path / "gateway"
+    classpath = str(Path(pyspark.__file__).parent / "jars" / "*")
+    opens = [
+        f"--add-opens=java.base/{name}=ALL-UNNAMED"
+        for name in ("java.nio", "sun.nio.ch", "java.lang", "java.util")
+    ]
+    opens += ["--add-exports=java.base/sun.nio.ch=ALL-UNNAMED", "--add-opens=java.base/java.net=ALL-UNNAMED"]
+    main = "org.apache.spark.api.python.PythonGatewayServer"
+    java = subprocess.Popen(
+        ["java", *opens, "-cp", classpath, main],
+        env={**clean_env, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(info.exists, lambda: f"no {info}, java ended: {java.poll()}")
+        content = info.read_bytes()
+        env = {
+            "PYSPARK_GATEWAY_PORT": str(int.from_bytes(content[:4], "big")),
+            "PYSPARK_GATEWAY_SECRET": content[8:].decode(),
+        }
+        message = run(
+            """
+            try:
+                hw.session(builder().appName("gateway"))
+                report("attached")
+            except hw.HeadwaterError as error:
+                report(str(error))
+            """,
+            env=env,
+        )
+    finally:
+        java.communicate()  # it ends when its input does
+    assert "AppClassLoader) cannot be added to" in message
+    assert f"spark-submit --jars {jar}" in message
+
+
+def test_a_changed_jar_is_refused_with_both_hashes(copy_of_package: Path) -> None:
+    folder = copy_of_package / "headwater" / "jars"
+    jar = verified_jar(folder)
+    expected = (folder / f"{jar.name}.sha256").read_text().strip()
+    content = bytearray(jar.read_bytes())
+    content[len(content) // 2] ^= 1
+    jar.write_bytes(content)
+    with pytest.raises(hw.HeadwaterError, match="install headwater again") as caught:
+        verified_jar(folder)
+    assert str(jar) in str(caught.value)
+    assert expected in str(caught.value)
+    assert len(set(re.findall(r"\b[0-9a-f]{64}\b", str(caught.value)))) == 2
+
+
+@pytest.mark.parametrize("suffix", [".jar", ".jar.sha256"])
+def test_a_missing_file_is_named_with_the_remedy(copy_of_package: Path, suffix: str) -> None:
+    folder = copy_of_package / "headwater" / "jars"
+    gone = folder / f"headwater-{hw.__version__}{suffix}"
+    gone.unlink()
+    with pytest.raises(hw.HeadwaterError, match=re.escape(str(gone)) + ".*make setup"):
+        verified_jar(folder)
+
+
+def test_attach_refuses_what_is_no_session() -> None:
+    with pytest.raises(TypeError, match="takes a SparkSession, not 'spark' of type str"):
+        hw.attach("spark")  # type: ignore[arg-type]
+
+
+def test_attach_refuses_a_stopped_session(run: Run) -> None:
+    message = run(
+        """
+        spark = builder().getOrCreate()
+        spark.stop()
+        try:
+            hw.attach(spark)
+        except hw.HeadwaterError as error:
+            report(str(error))
+        """
+    )
+    assert "stopped" in message
+    assert "hw.session()" in message
+
+
+def test_spark_3_is_refused_and_a_newer_spark_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(hw.HeadwaterError, match=r"Spark 3\.5\.8 is not supported.*pip install"):
+        _check_spark("3.5.8")
+    _check_spark("4.3.0")
+    assert not caplog.records
+    _check_spark("4.4.0")
+    assert "Spark 4.4.0 is newer" in caplog.text
+
+
+def test_importing_headwater_imports_no_pyspark(clean_env: dict[str, str], tmp_path: Path) -> None:
+    script = "import sys, headwater.sources; print(sorted({'pyspark', 'py4j', 'pyarrow'} & set(sys.modules)))"
+    assert run_command([sys.executable, "-c", script], clean_env, tmp_path).strip() == "[]"
+    assert os.path.exists(verified_jar())
