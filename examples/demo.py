@@ -1,7 +1,7 @@
 """`make demo`: random words stream into Spark for about 20 seconds and are counted as they come.
 
-The table is a streaming aggregation that Spark keeps up to date: words by their first letter. The summary at the
-end has what the source says of itself in the query's progress.
+The table is a streaming aggregation that Spark keeps up to date: words by their first letter. The summary at
+the end has what the source says of itself in the query's progress.
 """
 
 from __future__ import annotations
