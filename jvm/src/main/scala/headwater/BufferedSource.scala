@@ -48,6 +48,8 @@ private[headwater] final class BufferedSource(
 
   @GuardedBy("this") private[this] var started: Option[Running] = None
   @GuardedBy("this") private[this] var stopped = false
+  @GuardedBy("this") private[this] var planned =
+    Vector.empty[(Long, Long)] // end of the batch → its number in the hold
   @GuardedBy("this") private[this] var forAvailableNow = false
   @GuardedBy("this") private[this] var fixedEnd: Option[Long] = None
   @GuardedBy("this") private[this] var lastBatchAt = nanoTime()
@@ -93,11 +95,13 @@ private[headwater] final class BufferedSource(
       else Buffer.Window(Vector.empty, goneUpTo = to.seq)
     buffer.take(to.seq)
     val lost = window.goneUpTo - from
+    val number = Hold.put(window.slices)
     synchronized {
+      planned = planned :+ (to.seq -> number)
       lastBatchAt = nanoTime()
       rowsInBatch = to.seq - from - lost
     }
-    StreamingFrames.create(spark, description, schema, arrowSchema, window.slices) { () =>
+    StreamingFrames.create(spark, description, schema, arrowSchema, number) { () =>
       if (lost > 0) reportLoss(from, window.goneUpTo, to)
     }
   }
@@ -112,6 +116,7 @@ private[headwater] final class BufferedSource(
     if (to.seq + 1 < buffer.firstNotDropped && to.run == run)
       logWarning(s"$description: commit of $end after a later one, ignored")
     buffer.commit(to.seq)
+    dropPlanned(upTo = to.seq)
   }
 
   override def getOffset: Option[Offset] = Option(reportLatestOffset()).map(_.asInstanceOf[Offset])
@@ -143,6 +148,7 @@ private[headwater] final class BufferedSource(
       stopped = true
       started
     }
+    dropPlanned(upTo = Long.MaxValue)
     running.foreach { case Running(buffer, thread) =>
       if (!thread.stop(StopMillis))
         logWarning(s"$description: the feed's thread did not end within $StopMillis ms")
@@ -180,6 +186,15 @@ private[headwater] final class BufferedSource(
   private def isTooFew(rows: Long, admission: Admission, buffer: Buffer, thread: FeedThread): Boolean = {
     val (waited, forNow) = synchronized((nanoTime() - lastBatchAt, forAvailableNow))
     rows < admission.minRows && waited < admission.maxDelayNanos && !forNow && !thread.isOver && !buffer.isBlocked
+  }
+
+  private def dropPlanned(upTo: Long): Unit = {
+    val done = synchronized {
+      val (done, open) = planned.partition { case (end, _) => end <= upTo }
+      planned = open
+      done
+    }
+    done.foreach { case (_, number) => Hold.drop(number) }
   }
 
   private def reportLoss(from: Long, goneUpTo: Long, end: SeqOffset): Unit = {

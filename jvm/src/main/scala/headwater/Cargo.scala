@@ -1,7 +1,57 @@
 package headwater
 
-import java.util.{Collections, WeakHashMap}
+import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.AtomicLong
+
+/** The rows of planned batches, in the driver. A frame and its tasks refer to them by a number, and whoever planned the
+  * batch says when they go. A frame must not hold them itself: a program may keep the frames of long finished batches,
+  * and Python does so without knowing, until its garbage collector finds them.
+  */
+object Hold {
+  private val numbers = new AtomicLong
+  private val held = new ConcurrentHashMap[Long, IndexedSeq[Slice]]
+
+  def put(slices: IndexedSeq[Slice]): Long = {
+    val number = numbers.incrementAndGet()
+    held.put(number, slices)
+    number
+  }
+
+  /** @throws DataLossException after [[drop]] */
+  def get(number: Long): IndexedSeq[Slice] = Option(held.get(number)).getOrElse {
+    throw new DataLossException(
+      "The rows of this frame are gone: its batch was committed, or its query stopped. A frame of a micro-batch can be " +
+        "used until its batch is done; to keep its rows, write them somewhere or persist the frame."
+    )
+  }
+
+  def drop(number: Long): Unit = held.remove(number)
+}
+
+/** What a task carries. */
+sealed trait Cargo extends Serializable {
+  def slices: Seq[Slice]
+}
+
+object Cargo {
+
+  /** Some neighbouring slices of a held batch.
+    *
+    * @param byNumber
+    *   for tasks that run in the driver's own JVM, as all do under `local[*]`. Spark serializes a task even there; this way
+    *   the slices stay where they are, and the task finds them by their number. Else they are packed when the task is sent.
+    */
+  def apply(number: Long, from: Int, until: Int, byNumber: Boolean): Cargo =
+    new Held(number, from, until, byNumber)
+
+  private final class Held(number: Long, from: Int, until: Int, byNumber: Boolean) extends Cargo {
+    override def slices: Seq[Slice] = Hold.get(number).slice(from, until)
+
+    private def writeReplace(): AnyRef = if (byNumber) this else Packed(slices.toVector)
+  }
+
+  private final case class Packed(slices: Vector[Slice]) extends Cargo
+}
 
 /** Cuts the rows of a batch into what one task each gets: neighbours stay together, in order. */
 object Parts {
@@ -12,62 +62,20 @@ object Parts {
   /** A task travels in one message of at most `spark.rpc.message.maxSize`, 128 MiB by default. */
   val MaxBytes: Long = 16L << 20
 
-  def split(slices: Seq[Slice], cores: Int, maxBytes: Long): Seq[Seq[Slice]] = {
+  /** Where each part ends, as an index into the slices. */
+  def ends(slices: IndexedSeq[Slice], cores: Int, maxBytes: Long): Seq[Int] = {
     val target = math.min(maxBytes, math.max(MinBytes, slices.map(_.weight).sum / cores + 1))
-    val parts = Vector.newBuilder[Seq[Slice]]
-    var part = Vector.empty[Slice]
+    val ends = Vector.newBuilder[Int]
     var weight = 0L
-    slices.foreach { slice =>
+    slices.indices.foreach { i =>
       // Cut where it leaves the part nearer to the target.
-      if (part.nonEmpty && weight + slice.weight / 2 > target) {
-        parts += part
-        part = Vector.empty
+      if (weight > 0 && weight + slices(i).weight / 2 > target) {
+        ends += i
         weight = 0
       }
-      part :+= slice
-      weight += slice.weight
+      weight += slices(i).weight
     }
-    if (part.nonEmpty) parts += part
-    parts.result()
-  }
-}
-
-/** What a task carries: its slices. */
-sealed trait Cargo extends Serializable {
-  def slices: Seq[Slice]
-}
-
-object Cargo {
-  def apply(slices: Seq[Slice]): Cargo = Packed(slices.toVector)
-
-  private final case class Packed(slices: Vector[Slice]) extends Cargo
-}
-
-/** The cargo of a task that runs in the driver's own JVM, as all do under `local[*]`. Spark serializes a task even there.
-  * What is serialized here is a number; the slices stay where they are, and are found by it for as long as the driver
-  * holds its own copy of the cargo, and with it the frame.
-  */
-final class LocalCargo private (number: LocalCargo.Number) extends Cargo {
-  override def slices: Seq[Slice] =
-    Option(LocalCargo.held.get(number))
-      .getOrElse(
-        throw new IllegalStateException("a local task was sent to another JVM, or outlived its frame")
-      )
-}
-
-object LocalCargo {
-
-  /** A key of [[held]]: equal to its copies, which come out of tasks, but it is the first one that keeps the entry. */
-  private[headwater] final case class Number(value: Long)
-
-  private val numbers = new AtomicLong
-
-  /** Weak, so that an entry goes when the driver lets go of the cargo that was made for it. */
-  private val held = Collections.synchronizedMap(new WeakHashMap[Number, Seq[Slice]])
-
-  def apply(slices: Seq[Slice]): Cargo = {
-    val number = Number(numbers.incrementAndGet())
-    held.put(number, slices)
-    new LocalCargo(number)
+    if (slices.nonEmpty) ends += slices.length
+    ends.result()
   }
 }

@@ -7,6 +7,7 @@ import scala.concurrent.{Await, ExecutionContext, Future}
 import scala.concurrent.duration._
 import scala.jdk.CollectionConverters._
 
+import org.apache.spark.SparkException
 import org.apache.spark.sql.DataFrame
 import org.apache.spark.sql.connector.read.streaming.ReadLimit
 import org.apache.spark.sql.execution.streaming.Offset
@@ -153,14 +154,25 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("a frame kept past its commit still has all of its rows") {
+  test(
+    "a frame kept past its commit, or past the stop, says that its rows are gone, and holds none of them"
+  ) {
     withSource() { (source, script) =>
       latest(source)
       script.give(1, 2, 3)
       val end = latest(source)
-      val kept = source.getBatch(None, end)
+      val (used, unused) = (source.getBatch(None, end), source.getBatch(None, end))
+      assert(rows(used) == Seq(1, 2, 3))
+      script.give(4)
+      val next = latest(source, end)
       source.commit(end)
-      assert(rows(kept) == Seq(1, 2, 3))
+      val open = source.getBatch(Some(end), next)
+      assert(intercept[DataLossException](rows(unused)).getMessage.contains("its batch was committed"))
+      val inTask = intercept[SparkException](rows(used)).getCause
+      assert(inTask.isInstanceOf[DataLossException] && inTask.getMessage.contains("its batch was committed"))
+      assert(rows(open) == Seq(4))
+      source.stop()
+      assert(intercept[SparkException](rows(open)).getCause.getMessage.contains("or its query stopped"))
     }
   }
 

@@ -1,6 +1,7 @@
 package headwater
 
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream, ObjectInputStream, ObjectOutputStream}
+import java.lang.ref.WeakReference
 
 import org.scalacheck.Gen
 import org.scalatest.funsuite.AnyFunSuite
@@ -9,25 +10,25 @@ import org.scalatestplus.scalacheck.ScalaCheckPropertyChecks
 class CargoSuite extends AnyFunSuite with ScalaCheckPropertyChecks {
 
   private val batches = Gen.nonEmptyListOf(Gen.choose(8, 300000)).map { sizes =>
-    sizes.zipWithIndex.map { case (bytes, i) => Slice.whole(Numbered.rows(i * 10L, 10, bytes)) }
+    sizes.zipWithIndex.map { case (bytes, i) => Slice.whole(Numbered.rows(i * 10L, 10, bytes)) }.toVector
   }
 
-  test("the parts of a batch are its rows, in order, each within its weight unless it is one slice") {
+  test("parts are the slices of a batch in order, none empty, none above its weight unless it is one slice") {
     forAll(batches, Gen.choose(1, 16), Gen.choose(1L, 2000000L)) { (slices, cores, maxBytes) =>
-      val parts = Parts.split(slices, cores, maxBytes)
-      assert(parts.flatten == slices)
-      parts.filter(_.length > 1).foreach { part =>
-        assert(part.init.map(_.weight).sum <= maxBytes)
+      val ends = Parts.ends(slices, cores, maxBytes)
+      assert(ends == ends.distinct.sorted && ends.head > 0 && ends.last == slices.length)
+      (0 +: ends).zip(ends).map { case (from, end) => slices.slice(from, end) }.filter(_.length > 1).foreach {
+        part =>
+          assert(part.init.map(_.weight).sum <= maxBytes)
       }
     }
   }
 
   test("a large batch gives every core a part, a small one is not cut") {
     val slices = (0 until 64).map(i => Slice.whole(Numbered.rows(i * 10L, 10, 100000)))
-    val parts = Parts.split(slices, 4, Long.MaxValue)
-    assert(parts.map(_.length) == Seq(16, 16, 16, 16))
-    assert(Parts.split(slices.take(2), 4, Long.MaxValue).length == 1)
-    assert(Parts.split(Nil, 4, Long.MaxValue).isEmpty)
+    assert(Parts.ends(slices, 4, Long.MaxValue) == Seq(16, 32, 48, 64))
+    assert(Parts.ends(slices.take(2), 4, Long.MaxValue) == Seq(2))
+    assert(Parts.ends(Vector.empty, 4, Long.MaxValue).isEmpty)
   }
 
   private def sent(cargo: Cargo): (Cargo, Int) = {
@@ -37,29 +38,42 @@ class CargoSuite extends AnyFunSuite with ScalaCheckPropertyChecks {
     (in.readObject().asInstanceOf[Cargo], out.size)
   }
 
-  private val slices = Seq(Slice(Numbered.rows(0, 10, 50000), 2, 7), Slice.whole(Numbered.rows(10, 3, 50000)))
+  private def slices = Vector(
+    Slice.whole(Numbered.rows(0, 3, 50000)),
+    Slice(Numbered.rows(10, 10, 50000), 2, 7),
+    Slice.whole(Numbered.rows(20, 3, 50000))
+  )
 
-  test("packed cargo arrives as it was sent") {
-    val (arrived, size) = sent(Cargo(slices))
-    assert(Numbered.ids(arrived.slices) == Numbered.ids(slices))
-    assert(arrived.slices.map(_.rows.bytes.toSeq) == slices.map(_.rows.bytes.toSeq))
+  test("packed cargo has its rows with it, and needs the hold no more once it is sent") {
+    val number = Hold.put(slices)
+    val (arrived, size) = sent(Cargo(number, 1, 3, byNumber = false))
+    Hold.drop(number)
+    assert(Numbered.ids(arrived.slices) == Seq(12, 13, 14, 15, 16, 20, 21, 22))
     assert(size > 100000)
   }
 
-  test("local cargo sends a number, and finds the very slices by it") {
-    val cargo = LocalCargo(slices)
-    val (arrived, size) = sent(cargo)
-    assert(arrived.slices eq slices)
-    assert(size < 1000)
-    assert(cargo.slices eq slices) // and so the driver's copy is alive until here
+  test("cargo by number sends the number, and finds the very slices by it") {
+    val held = slices
+    val number = Hold.put(held)
+    val (arrived, size) = sent(Cargo(number, 0, 2, byNumber = true))
+    assert(arrived.slices.map(_.rows).zip(held.map(_.rows)).forall { case (a, b) => a eq b })
+    assert(arrived.slices.length == 2 && size < 1000)
+    Hold.drop(number)
   }
 
-  test("local cargo is gone with the driver's copy of it, and says so") {
-    val arrived = sent(LocalCargo(Seq(Slice.whole(Numbered.rows(0, 1)))))._1
-    Script.await("the slices were never let go") {
+  test("dropped rows are free at once, whoever keeps the cargo, and the cargo says so") {
+    var rows = Vector(Slice.whole(Numbered.rows(0, 1)))
+    val number = Hold.put(rows)
+    val watch = new WeakReference(rows.head.rows)
+    val cargos = Seq(true, false).map(Cargo(number, 0, 1, _))
+    rows = Vector.empty
+    assert(cargos.forall(_.slices.nonEmpty))
+    Hold.drop(number)
+    Script.await("the rows were never let go") {
       System.gc()
-      scala.util.Try(arrived.slices).isFailure
+      watch.get == null
     }
-    assert(intercept[IllegalStateException](arrived.slices).getMessage.contains("outlived its frame"))
+    assert(intercept[DataLossException](cargos.head.slices).getMessage.contains("its batch was committed"))
+    assert(intercept[DataLossException](sent(cargos.last)).getMessage.contains("its batch was committed"))
   }
 }

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.headwater
 
-import headwater.{Cargo, LocalCargo, Parts, Slice, SliceRows}
+import headwater.{Cargo, Hold, Parts, SliceRows}
 import org.apache.spark.{Partition, SparkContext, TaskContext}
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{DataFrame, SparkSession}
@@ -10,51 +10,52 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.ArrowUtils
 import org.apache.spark.util.MutableURLClassLoader
 
-/** Slices of Arrow batches as a streaming DataFrame. The one file in Spark's own package: `internalCreateDataFrame` and
-  * Spark's Arrow allocator are `private[sql]`.
+/** Arrow batches in the [[Hold]] as a streaming DataFrame. The one file in Spark's own package:
+  * `internalCreateDataFrame` and Spark's Arrow allocator are `private[sql]`.
   */
 object StreamingFrames {
 
   /** @param name
     *   what the plan shows
+    * @param number
+    *   of the rows in the hold
     * @param onRun
     *   called on the driver when the frame is first run, and not if it is only planned
     */
-  def create(
-      spark: SparkSession,
-      name: String,
-      schema: StructType,
-      arrowSchema: Array[Byte],
-      slices: Seq[Slice]
-  )(onRun: () => Unit): DataFrame = {
+  def create(spark: SparkSession, name: String, schema: StructType, arrowSchema: Array[Byte], number: Long)(
+      onRun: () => Unit
+  ): DataFrame = {
     val session = spark.asInstanceOf[classic.SparkSession]
-    val rdd = new SliceRDD(session.sparkContext, arrowSchema, slices, onRun).setName(name)
+    val rdd = new HoldRDD(session.sparkContext, arrowSchema, number, onRun).setName(name)
     session.internalCreateDataFrame(rdd, schema, isStreaming = true)
   }
 }
 
-/** The rows of slices. The slices travel to the executors inside the tasks. */
-private final class SliceRDD(
+private final class HoldRDD(
     context: SparkContext,
     arrowSchema: Array[Byte],
-    @transient slices: Seq[Slice],
+    number: Long,
     @transient onRun: () => Unit
 ) extends RDD[InternalRow](context, Nil) {
 
   override protected def getPartitions: Array[Partition] = {
     onRun()
-    val local = sparkContext.isLocal && SliceRDD.tasksSeeOurClasses
-    val parts =
-      Parts.split(slices, sparkContext.defaultParallelism, if (local) Long.MaxValue else Parts.MaxBytes)
-    parts.zipWithIndex.map { case (part, i) =>
-      new SlicePartition(i, if (local) LocalCargo(part) else Cargo(part)): Partition
+    val byNumber = sparkContext.isLocal && HoldRDD.tasksSeeOurClasses
+    val ends =
+      Parts.ends(
+        Hold.get(number),
+        sparkContext.defaultParallelism,
+        if (byNumber) Long.MaxValue else Parts.MaxBytes
+      )
+    ends.indices.map { i =>
+      new HoldPartition(i, Cargo(number, if (i == 0) 0 else ends(i - 1), ends(i), byNumber)): Partition
     }.toArray
   }
 
   override def compute(split: Partition, task: TaskContext): Iterator[InternalRow] = {
     val rows = new SliceRows(
       arrowSchema,
-      split.asInstanceOf[SlicePartition].cargo.slices.iterator,
+      split.asInstanceOf[HoldPartition].cargo.slices.iterator,
       ArrowUtils.rootAllocator.newChildAllocator("headwater", 0, Long.MaxValue)
     )
     task.addTaskCompletionListener[Unit](_ => rows.close())
@@ -62,16 +63,16 @@ private final class SliceRDD(
   }
 }
 
-private object SliceRDD {
+private object HoldRDD {
 
-  /** Whether a task in this JVM finds our very classes, and so our [[LocalCargo]]. It does when they came with Spark's own
-    * or with the jars of the application. A jar that was added to one session is loaded once more for its tasks.
+  /** Whether a task in this JVM finds our very classes, and so our [[Hold]]. It does when they came with Spark's own or
+    * with the jars of the application. A jar that was added to one session is loaded once more for its tasks.
     */
   val tasksSeeOurClasses: Boolean = {
-    val ours = classOf[LocalCargo].getClassLoader
+    val ours = Hold.getClass.getClassLoader
     val sparks = classOf[SparkContext].getClassLoader
     (ours eq sparks) || (ours.getClass == classOf[MutableURLClassLoader] && (ours.getParent eq sparks))
   }
 }
 
-private final class SlicePartition(override val index: Int, val cargo: Cargo) extends Partition
+private final class HoldPartition(override val index: Int, val cargo: Cargo) extends Partition
