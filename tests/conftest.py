@@ -3,24 +3,18 @@
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import PACKAGE, Run, run_command, spark_environment
 from pytest_spark.config import SparkConfigBuilder
 
 from headwater import HeadwaterError
 from headwater._jar import verified_jar
-
-PACKAGE = Path(__file__).resolve().parent.parent / "python"
-
-Run = Callable[..., Any]
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-spark has made its configuration of `spark_options`
@@ -46,10 +40,8 @@ def jar() -> Path:
 
 @pytest.fixture
 def clean_env() -> dict[str, str]:
-    """This environment without anything that steers Spark, but for which Python the workers run."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
-    kept.pop("MASTER", None)
-    return {**kept, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    """For scripts, which find the Spark of the Python that runs them."""
+    return {name: value for name, value in spark_environment().items() if name != "SPARK_HOME"}
 
 
 @pytest.fixture
@@ -112,36 +104,6 @@ def tasks_see_the_class(spark):
     return [row.v for row in spark.range(0, 8, 1, 4).selectExpr(version).distinct().collect()]
 
 """
-
-
-def run_command(command: list[str], env: dict[str, str], cwd: Path, timeout: float = 180) -> str:
-    """Run to the end and give the output. The whole process group goes with it: Spark's JVM is its child."""
-    process = subprocess.Popen(
-        command,
-        env=env,
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-        pytest.fail(f"{command} was still running after {timeout} s:\n{output[-8000:]}")
-    assert process.returncode == 0, f"{command} ended with {process.returncode}:\n{output[-8000:]}"
-    return output
-
-
-def wait_until(true: Callable[[], bool], what: Callable[[], object], timeout: float = 60) -> None:
-    """Wait for a condition; where it does not come, fail with what was going on."""
-    end = time.monotonic() + timeout
-    while not true():
-        if time.monotonic() > end:
-            pytest.fail(f"waited {timeout} s in vain; at the end: {what()}")
-        time.sleep(0.05)
 
 
 @pytest.fixture

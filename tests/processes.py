@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyspark
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "python"
 APPS = Path(__file__).resolve().parent / "apps"
 SPARK_HOME = Path(pyspark.__file__).resolve().parent
 SUBMIT = str(SPARK_HOME / "bin" / "spark-submit")
@@ -22,20 +23,21 @@ SUBMIT = str(SPARK_HOME / "bin" / "spark-submit")
 QUIET = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
 
 T = TypeVar("T")
+Run = Callable[..., Any]
 
 
 def package_version() -> str:
-    text = (ROOT / "python/headwater/_version.py").read_text()
+    text = (PACKAGE / "headwater/_version.py").read_text()
     return text.partition('__version__ = "')[2].partition('"')[0]
 
 
-JAR = ROOT / f"python/headwater/jars/headwater-{package_version()}.jar"
+JAR = PACKAGE / f"headwater/jars/headwater-{package_version()}.jar"
 EXAMPLES_JAR = ROOT / f"examples/scala/target/headwater-examples-{package_version()}.jar"
 
 
 def spark_environment(**more: str) -> dict[str, str]:
     """The environment for a Spark of its own: the installed package, on this machine's loopback only."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_")) and k != "MASTER"}
     return env | {
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -116,3 +118,17 @@ def submit(arguments: Sequence[str], folder: Path, timeout: float = 120) -> str:
     """What `spark-submit` printed, once it has ended well."""
     with running([SUBMIT, *QUIET, *arguments], folder / "submit.log", spark_environment()) as process:
         return process.wait(timeout)
+
+
+def run_command(command: Sequence[str], env: Mapping[str, str], folder: Path, timeout: float = 180) -> str:
+    """What a command printed, once it has ended well."""
+    with running(command, folder / "command.log", env) as process:
+        return process.wait(timeout)
+
+
+def wait_until(true: Callable[[], bool], what: Callable[[], object], timeout: float = 60) -> None:
+    """Wait for a condition; where it does not come, fail with what was going on."""
+    end = time.monotonic() + timeout
+    while not true():
+        assert time.monotonic() < end, f"waited {timeout} s in vain; at the end: {what()}"
+        time.sleep(0.05)

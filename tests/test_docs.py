@@ -10,12 +10,11 @@ from pathlib import Path
 import docs
 import pytest
 from docs import Block, PageError
-from processes import JAR, ROOT, SPARK_HOME, running, spark_environment
+from processes import JAR, ROOT, SPARK_HOME, running, spark_environment, wait_until
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 import headwater as hw
-from conftest import wait_until
 from headwater.sources import random_alpha
 
 README = ROOT / "README.md"

@@ -8,9 +8,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from processes import Run, run_command, wait_until
 
 import headwater as hw
-from conftest import Run, run_command, wait_until
 from headwater._jar import verified_jar
 from headwater._session import _check_spark
 

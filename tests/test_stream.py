@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import wait_until
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import headwater as hw
-from conftest import wait_until
 from headwater._options import camel, encode
 from headwater.sources import random_alpha
 

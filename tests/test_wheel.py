@@ -9,9 +9,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from processes import PACKAGE, run_command
 
 import headwater as hw
-from conftest import PACKAGE, run_command
 
 pytestmark = pytest.mark.slow
 
