@@ -1,0 +1,86 @@
+"""The bars. Each compares figures of one run with each other, never with a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import Protocol
+
+__all__ = ["AtLeast", "Bar", "Flat", "IdleAtMost", "Results", "Sample", "Verdict", "middle"]
+
+Sample = dict[str, float]
+"""The figures of one measurement, by name."""
+
+Results = dict[str, dict[str, list[Sample]]]
+"""All measurements, by kind and case."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    bar: str
+    measured: str
+    holds: bool
+
+
+class Bar(Protocol):
+    @property
+    def kind(self) -> str: ...
+
+    def judge(self, results: Results) -> Verdict: ...
+
+
+def middle(samples: list[Sample], figure: str) -> float:
+    return median(sample[figure] for sample in samples)
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """Rows per second, as a multiple of another case's."""
+
+    case: str
+    factor: float
+    of: str
+    kind: str = "throughput"
+
+    def judge(self, results: Results) -> Verdict:
+        throughput = results[self.kind]
+        ratio = middle(throughput[self.case], "rate") / middle(throughput[self.of], "rate")
+        bar = f"{self.case}: at least {self.factor:g} times the rows/s of {self.of}"
+        return Verdict(bar, f"{ratio:.2f} times", ratio >= self.factor)
+
+
+@dataclass(frozen=True)
+class IdleAtMost:
+    """CPU of an idle query, in points of one core above another's. The two ran at the same time."""
+
+    case: str
+    points: float
+    than: str
+    kind: str = "idle"
+
+    def judge(self, results: Results) -> Verdict:
+        idle = results[self.kind]
+        more = median(a["cpu"] - b["cpu"] for a, b in zip(idle[self.case], idle[self.than], strict=True))
+        bar = f"{self.case}: idle, at most {self.points:g} % of one core above {self.than}"
+        return Verdict(bar, f"{more:+.1f} %", more <= self.points)
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Memory under a sink ten times too slow: it does not grow, and what waits stays within the buffer."""
+
+    case: str
+    percent: float
+    kind: str = "memory"
+
+    def judge(self, results: Results) -> Verdict:
+        samples = results[self.kind][self.case]
+        heap, rss = (
+            100 * (middle(samples, f"{what}_last") / middle(samples, f"{what}_first") - 1)
+            for what in ("heap", "rss")
+        )
+        within = all(0 < sample["waiting_most"] <= sample["buffer"] for sample in samples)
+        bar = f"{self.case}: a sink ten times too slow lets memory grow by at most {self.percent:g} %"
+        waits = "within bufferBytes" if within else "beyond bufferBytes"
+        measured = f"heap {heap:+.1f} %, resident {rss:+.1f} %, {waits}"
+        return Verdict(bar, measured, max(heap, rss) <= self.percent and within)

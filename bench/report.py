@@ -1,0 +1,127 @@
+"""The results as tables, on the console and in Markdown."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+from bars import Results, Sample, Verdict, middle
+
+__all__ = ["console", "machine", "markdown"]
+
+Table = list[tuple[str, ...]]
+"""Rows of cells; the first is the heading."""
+
+_MIB = 1 << 20
+
+
+def console(results: Results, verdicts: Sequence[Verdict], where: str) -> str:
+    parts = [where, *(f"{title}\n\n{_text(table)}" for title, table in _tables(results, verdicts))]
+    return "\n\n".join(parts) + "\n"
+
+
+def markdown(results: Results, verdicts: Sequence[Verdict], where: str) -> str:
+    parts = ["# Results of `make bench`", where]
+    parts += [f"## {title}\n\n{_markdown(table)}" for title, table in _tables(results, verdicts)]
+    return "\n\n".join(parts) + "\n"
+
+
+def machine(versions: dict[str, str]) -> str:
+    """What it ran on, and when."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30)
+    return (
+        f"{datetime.now(timezone.utc):%Y-%m-%d}, {platform.system()} {platform.machine()}, "
+        f"{len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB of memory. "
+        f"Spark {versions['spark']} with local[2], Java {versions['java']}, "
+        f"Python {platform.python_version()}."
+    )
+
+
+def _tables(results: Results, verdicts: Sequence[Verdict]) -> list[tuple[str, Table]]:
+    tables = []
+    if "throughput" in results:
+        tables.append(("As fast as it can: rows per second", _throughput(results["throughput"])))
+    if "idle" in results:
+        tables.append(("One row per second: CPU time in % of one core", _idle(results["idle"])))
+    if "memory" in results:
+        tables.append(("A sink ten times too slow: memory in MiB", _memory(results["memory"])))
+    tables.append(("Bars", _bars(verdicts)))
+    return tables
+
+
+def _throughput(cases: dict[str, list[Sample]]) -> Table:
+    first = next(iter(cases))
+    table: Table = [("case", "median", "least", "most", f"{first} makes")]
+    for name, samples in cases.items():
+        ratio = middle(cases[first], "rate") / middle(samples, "rate")
+        table.append(
+            (name, *_spread(samples, "rate", ",.0f"), "" if name == first else f"{ratio:.2f} times as many")
+        )
+    return table
+
+
+def _idle(cases: dict[str, list[Sample]]) -> Table:
+    table: Table = [("case", "median", "least", "most")]
+    return table + [(name, *_spread(samples, "cpu", ".1f")) for name, samples in cases.items()]
+
+
+def _memory(cases: dict[str, list[Sample]]) -> Table:
+    """Heap after a full collection, and resident memory of the process, by thirds of the time."""
+    table: Table = [
+        (
+            "case",
+            "heap before",
+            "heap, first third",
+            "last third",
+            "resident, first third",
+            "last third",
+            "most waiting",
+            "bufferBytes",
+            "heap ÷ bufferBytes",
+            "slower",
+        )
+    ]
+    for name, samples in cases.items():
+        sizes = ("heap_before", "heap_first", "heap_last", "rss_first", "rss_last", "waiting_most", "buffer")
+        used = middle(samples, "heap_last") - middle(samples, "heap_before")
+        table.append(
+            (
+                name,
+                *(f"{middle(samples, size) / _MIB:,.1f}" for size in sizes),
+                f"{used / middle(samples, 'buffer'):.1f}",
+                f"{middle(samples, 'slower'):.1f} times",
+            )
+        )
+    return table
+
+
+def _bars(verdicts: Sequence[Verdict]) -> Table:
+    table: Table = [("bar", "measured", "verdict")]
+    return table + [(each.bar, each.measured, "holds" if each.holds else "MISSED") for each in verdicts]
+
+
+def _spread(samples: list[Sample], figure: str, form: str) -> tuple[str, str, str]:
+    values = [sample[figure] for sample in samples]
+    return (format(middle(samples, figure), form), format(min(values), form), format(max(values), form))
+
+
+def _text(table: Table) -> str:
+    columns = [_aligned(column) for column in zip(*table, strict=True)]
+    return "\n".join("  " + "  ".join(row).rstrip() for row in zip(*columns, strict=True))
+
+
+def _aligned(column: tuple[str, ...]) -> list[str]:
+    width = max(map(len, column))
+    return [cell.rjust(width) if _has_figures(column) else cell.ljust(width) for cell in column]
+
+
+def _has_figures(column: tuple[str, ...]) -> bool:
+    return all(cell[:1].isdigit() for cell in column[1:] if cell)
+
+
+def _markdown(table: Table) -> str:
+    heading, *rows = table
+    rule = ["---:" if _has_figures(column) else "---" for column in zip(*table, strict=True)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (heading, rule, *rows))

@@ -1,0 +1,120 @@
+"""The benchmark: all cases side by side in one run, several times over, and the medians against the bars.
+
+Every measurement has a process and a JVM of its own, so no case warms or spoils the JVM of another. A full
+run writes `results.md`. The exit code is 1 when a bar is missed; with --quick the bars are only printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from bars import Results, Sample
+from cases import BARS, CASES
+from report import console, machine, markdown
+from settings import FULL, QUICK, Settings
+
+HERE = Path(__file__).parent
+
+Measured = tuple[str, Sample, dict[str, str]]
+"""The case, its figures, and the versions it ran on."""
+
+
+def main() -> int:
+    arguments = parser().parse_args()
+    settings = QUICK if arguments.quick else FULL
+    kinds = [arguments.only] if arguments.only else list(CASES)
+    results: Results = {}
+    versions: dict[str, str] = {}
+    for kind in kinds:
+        results[kind] = {case.name: [] for case in CASES[kind]}
+        for repeat in range(settings.repeats(kind)):
+            for name, sample, found in measure_round(kind, settings):
+                versions = found
+                results[kind][name].append(sample)
+                say(f"{kind} {repeat + 1}/{settings.repeats(kind)} {name}: {figures(sample)}")
+    verdicts = [bar.judge(results) for bar in BARS if bar.kind in results]
+    say("\n" + console(results, verdicts, machine(versions)))
+    if arguments.quick:
+        say("A quick run: no bar is enforced, and nothing was written.")
+        return 0
+    if not arguments.only:
+        (HERE / "results.md").write_text(markdown(results, verdicts, machine(versions)), encoding="utf-8")
+    return 0 if all(verdict.holds for verdict in verdicts) else 1
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="bench/run.py", description=(__doc__ or "").partition("\n")[0])
+    made.add_argument("--quick", action="store_true", help="a few seconds per case, once; no bar is enforced")
+    made.add_argument(
+        "--only", choices=list(CASES), help="one kind of measurement; results.md is not written"
+    )
+    return made
+
+
+def measure_round(kind: str, settings: Settings) -> Iterator[Measured]:
+    """Each case of a kind, once.
+
+    One after the other, but for idle ones: they leave the machine free, and at the same time they meet the
+    same conditions.
+    """
+    names = [case.name for case in CASES[kind]]
+    for group in [names] if kind == "idle" else [[name] for name in names]:
+        workers = [Worker(kind, name, settings) for name in group]
+        for worker in workers:
+            yield worker.result()
+
+
+class Worker:
+    """A measurement that is under way."""
+
+    def __init__(self, kind: str, name: str, settings: Settings) -> None:
+        self._name = name
+        self._folder = tempfile.TemporaryDirectory(prefix="headwater-bench-")
+        self._out = Path(self._folder.name) / "result.json"
+        self._log = Path(self._folder.name) / "log"
+        command = [
+            sys.executable,
+            str(HERE / "worker.py"),
+            kind,
+            name,
+            json.dumps(asdict(settings)),
+            str(self._out),
+        ]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._folder.name
+            )
+
+    def result(self) -> Measured:
+        with self._folder:
+            if self._process.wait() != 0:
+                say(self._log.read_text(errors="replace")[-10_000:])
+                raise SystemExit(f"measuring {self._name} failed, see above")
+            result = json.loads(self._out.read_text())
+        return self._name, result["sample"], result["versions"]
+
+
+def figures(sample: Sample) -> str:
+    return ", ".join(
+        f"{name} {value:,.4g}" if value < 1000 else f"{name} {value:,.0f}" for name, value in sample.items()
+    )
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    began = time.monotonic()
+    code = main()
+    say(f"It took {time.monotonic() - began:.0f} s.")
+    sys.exit(code)
