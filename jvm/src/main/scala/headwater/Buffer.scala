@@ -44,7 +44,7 @@ private[headwater] final class Buffer(
   @GuardedBy("lock") private[this] var taken = first - 1
   @GuardedBy("lock") private[this] var latestSeq = first - 1
   @GuardedBy("lock") private[this] var addedBytes = 0L
-  @GuardedBy("lock") private[this] var blocked = 0L
+  @GuardedBy("lock") private[this] var blockedNanos = 0L
   @GuardedBy("lock") private[this] var blockedSince: Option[Long] = None
   @GuardedBy("lock") private[this] var closed = false
 
@@ -74,7 +74,7 @@ private[headwater] final class Buffer(
   def firstNotDropped: Long = locked(firstHeld)
 
   /** The feed waits for room. */
-  def isBlocked: Boolean = locked(blockedSince.nonEmpty)
+  def isBlocked: Boolean = locked(blocked)
 
   /** The furthest end of a window that begins at `start` and respects both limits; `start` when no row is beyond it. One
     * row is always allowed, whatever it weighs, or the stream would stop for ever before it. `start` must not lie below
@@ -126,7 +126,7 @@ private[headwater] final class Buffer(
     */
   def awaitCatchUp(timeoutNanos: Long)(isOver: => Boolean): Unit = locked {
     var left = timeoutNanos
-    while (!closed && !isOver && blockedSince.isEmpty && left > 0) left = blockedOrOver.awaitNanos(left)
+    while (!closed && !isOver && !blocked && left > 0) left = blockedOrOver.awaitNanos(left)
   }
 
   def wake(): Unit = locked(blockedOrOver.signalAll())
@@ -138,6 +138,13 @@ private[headwater] final class Buffer(
     blockedOrOver.signalAll()
   }
 
+  /** Forgets all rows, at the very end: a query that is stopped may be kept for long. Says how many still waited. */
+  def clear(): Long = locked {
+    val waiting = latestSeq - taken
+    commit(latestSeq)
+    waiting
+  }
+
   def status: Status = locked {
     val now = nanoTime()
     val waiting = latestSeq - taken
@@ -145,9 +152,8 @@ private[headwater] final class Buffer(
       waitingRows = waiting,
       waitingBytes = waitingBytes,
       latest = latestSeq,
-      heldRows = latestSeq - firstHeld + 1,
       readRows = latestSeq - first + 1,
-      blockedNanos = blocked + blockedSince.fold(0L)(now - _),
+      blockedNanos = blockedNanos + blockedSince.fold(0L)(now - _),
       lagNanos = if (waiting == 0) 0L else now - chunks(indexOf(taken + 1)).addedAt
     )
   }
@@ -157,6 +163,9 @@ private[headwater] final class Buffer(
     try body
     finally lock.unlock()
   }
+
+  /** A feed that was given room and has not woken yet is blocked no more. */
+  @GuardedBy("lock") private def blocked: Boolean = blockedSince.nonEmpty && taken < latestSeq
 
   @GuardedBy("lock") private def waitingBytes: Long = addedBytes - weightUpTo(taken)
 
@@ -181,7 +190,7 @@ private[headwater] final class Buffer(
     blockedOrOver.signalAll()
     try roomOrClosed.await()
     finally {
-      blocked += nanoTime() - since
+      blockedNanos += nanoTime() - since
       blockedSince = None
     }
   }
@@ -237,7 +246,6 @@ private[headwater] object Buffer {
       waitingRows: Long,
       waitingBytes: Long,
       latest: Long,
-      heldRows: Long,
       readRows: Long,
       blockedNanos: Long,
       lagNanos: Long

@@ -1,5 +1,7 @@
 package headwater
 
+import java.util.concurrent.TimeUnit
+
 import org.apache.spark.sql.connector.read.streaming.ReadLimit
 
 /** What can be set for every source that runs on a feed and a buffer. Durations are in nanoseconds. */
@@ -17,7 +19,7 @@ private[headwater] final case class BufferedOptions(
   /** The limits as Spark carries them: it hands them back with each `latestOffset`. */
   def readLimit: ReadLimit = {
     val limits = maxRowsPerTrigger.map(ReadLimit.maxRows) ++ maxBytesPerTrigger.map(ReadLimit.maxBytes) ++
-      minRowsPerTrigger.map(ReadLimit.minRows(_, maxTriggerDelay / 1000000))
+      minRowsPerTrigger.map(ReadLimit.minRows(_, TimeUnit.NANOSECONDS.toMillis(maxTriggerDelay)))
     limits.toSeq match {
       case Seq() => ReadLimit.allAvailable()
       case Seq(one) => one
@@ -41,27 +43,22 @@ private[headwater] object BufferedOptions {
 
   def read(options: SourceOptions): BufferedOptions = {
     import SourceOptions._
-    options.optional("durability", "memory")(oneOf("memory"))
-    val limits = BufferedOptions(
-      bufferBytes = options.optional("bufferBytes", 64L << 20)(bytes),
-      bufferRows = options.optional("bufferRows", Long.MaxValue)(wholeNumber(1)),
-      maxRowsPerTrigger = options.optional("maxRowsPerTrigger", Option.empty[Long])(some(wholeNumber(1))),
-      maxBytesPerTrigger = options.optional("maxBytesPerTrigger", Option.empty[Long])(some(bytes)),
-      minRowsPerTrigger = options.optional("minRowsPerTrigger", Option.empty[Long])(some(wholeNumber(1))),
-      maxTriggerDelay = options.optional("maxTriggerDelay", minutes(15))(duration),
-      availableNowWait = options.optional("availableNowWait", seconds(10))(duration),
-      failOnDataLoss = options.optional("failOnDataLoss", true)(boolean)
+    options.optional("durability")(oneOf("memory")) // there is no other yet
+    val read = BufferedOptions(
+      bufferBytes = options.optional("bufferBytes")(bytes).getOrElse(64L << 20),
+      bufferRows = options.optional("bufferRows")(wholeNumber(1)).getOrElse(Long.MaxValue),
+      maxRowsPerTrigger = options.optional("maxRowsPerTrigger")(wholeNumber(1)),
+      maxBytesPerTrigger = options.optional("maxBytesPerTrigger")(bytes),
+      minRowsPerTrigger = options.optional("minRowsPerTrigger")(wholeNumber(1)),
+      maxTriggerDelay = options.optional("maxTriggerDelay")(duration).getOrElse(TimeUnit.MINUTES.toNanos(15)),
+      availableNowWait =
+        options.optional("availableNowWait")(duration).getOrElse(TimeUnit.SECONDS.toNanos(10)),
+      failOnDataLoss = options.optional("failOnDataLoss")(boolean).getOrElse(true)
     )
-    for (min <- limits.minRowsPerTrigger; max <- limits.maxRowsPerTrigger if min > max)
+    for (min <- read.minRowsPerTrigger; max <- read.maxRowsPerTrigger if min > max)
       throw new InvalidOptionException(
         s"Option 'minRowsPerTrigger' is '$min', it must not be above 'maxRowsPerTrigger', which is '$max'."
       )
-    limits
+    read
   }
-
-  private def some[T](read: SourceOptions.Reader[T]): SourceOptions.Reader[Option[T]] =
-    SourceOptions.Reader(read.allowed)(text => read.parse(text).map(Some(_)))
-
-  private def seconds(n: Long): Long = n * 1000000000L
-  private def minutes(n: Long): Long = seconds(60 * n)
 }

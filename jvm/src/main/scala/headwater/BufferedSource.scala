@@ -49,7 +49,7 @@ private[headwater] final class BufferedSource(
   @GuardedBy("this") private[this] var started: Option[Running] = None
   @GuardedBy("this") private[this] var stopped = false
   @GuardedBy("this") private[this] var planned =
-    Vector.empty[(Long, Long)] // end of the batch → its number in the hold
+    Vector.empty[(Long, Long)] // the end of each planned batch, and the number of its rows
   @GuardedBy("this") private[this] var forAvailableNow = false
   @GuardedBy("this") private[this] var fixedEnd: Option[Long] = None
   @GuardedBy("this") private[this] var lastBatchAt = nanoTime()
@@ -66,19 +66,16 @@ private[headwater] final class BufferedSource(
     val Running(buffer, thread) = runningFrom(from + 1)
     synchronized { rowsInBatch = 0 }
     buffer.take(from) // after a restart no getBatch has done it
+    val failure = thread.failure // looked at before the rows, so that all it gave before it failed are seen
     val bound = synchronized(forAvailableNow) match {
       case true => endOfAvailableNow(buffer, thread)
       case false => buffer.latest
     }
     val admission = Admission.of(limit)
     val end = math.min(bound, buffer.endWithin(from, admission.maxRows, admission.maxBytes))
-    if (end <= from) {
-      // Read all that the feed gave before saying that it failed.
-      thread.failure.foreach(e =>
-        throw new IllegalStateException(s"The feed of source '$name' failed: $e", e)
-      )
-      start
-    } else if (isTooFew(bound - from, admission, buffer, thread)) start
+    if (from >= buffer.latest)
+      failure.foreach(e => throw new IllegalStateException(s"The feed of source '$name' failed: $e", e))
+    if (end <= from || isTooFew(bound - from, admission, buffer, thread)) start
     else SeqOffset(name, run, end)
   }
 
@@ -94,15 +91,16 @@ private[headwater] final class BufferedSource(
       if (to.run == run) buffer.read(from, to.seq)
       else Buffer.Window(Vector.empty, goneUpTo = to.seq)
     buffer.take(to.seq)
-    val lost = window.goneUpTo - from
-    val number = Hold.put(window.slices)
+    val goneUpTo = window.goneUpTo // not the window: the frame must not hold its rows
+    val number = PlannedRows.put(window.slices)
     synchronized {
       planned = planned :+ (to.seq -> number)
       lastBatchAt = nanoTime()
-      rowsInBatch = to.seq - from - lost
+      rowsInBatch = to.seq - goneUpTo
     }
+    if (synchronized(stopped)) dropPlanned(upTo = Long.MaxValue)
     StreamingFrames.create(spark, description, schema, arrowSchema, number) { () =>
-      if (lost > 0) reportLoss(from, window.goneUpTo, to)
+      if (goneUpTo > from) reportLoss(from, goneUpTo, to)
     }
   }
 
@@ -152,7 +150,7 @@ private[headwater] final class BufferedSource(
     running.foreach { case Running(buffer, thread) =>
       if (!thread.stop(StopMillis))
         logWarning(s"$description: the feed's thread did not end within $StopMillis ms")
-      val waiting = buffer.status.waitingRows
+      val waiting = buffer.clear()
       if (waiting > 0)
         logInfo(s"$description: $waiting rows that no batch had taken are gone with the buffer")
     }
@@ -194,7 +192,7 @@ private[headwater] final class BufferedSource(
       planned = open
       done
     }
-    done.foreach { case (_, number) => Hold.drop(number) }
+    done.foreach { case (_, number) => PlannedRows.drop(number) }
   }
 
   private def reportLoss(from: Long, goneUpTo: Long, end: SeqOffset): Unit = {

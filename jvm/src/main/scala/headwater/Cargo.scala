@@ -7,7 +7,7 @@ import java.util.concurrent.atomic.AtomicLong
   * batch says when they go. A frame must not hold them itself: a program may keep the frames of long finished batches,
   * and Python does so without knowing, until its garbage collector finds them.
   */
-object Hold {
+object PlannedRows {
   private val numbers = new AtomicLong
   private val held = new ConcurrentHashMap[Long, IndexedSeq[Slice]]
 
@@ -45,7 +45,7 @@ object Cargo {
     new Held(number, from, until, byNumber)
 
   private final class Held(number: Long, from: Int, until: Int, byNumber: Boolean) extends Cargo {
-    override def slices: Seq[Slice] = Hold.get(number).slice(from, until)
+    override def slices: Seq[Slice] = PlannedRows.get(number).slice(from, until)
 
     private def writeReplace(): AnyRef = if (byNumber) this else Packed(slices.toVector)
   }

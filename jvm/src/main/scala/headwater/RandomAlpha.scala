@@ -22,7 +22,7 @@ import org.apache.arrow.vector.types.pojo.{ArrowType, Field, FieldType, Schema}
   * streams with one seed are alike.
   *
   * @param rowsPerSecond
-  *   0: as fast as it can. Time in which the feed was blocked is not made up for.
+  *   0: as fast as it can
   * @param nowMicros
   *   the wall clock
   */
@@ -36,7 +36,7 @@ private[headwater] final class RandomAlpha(
   import RandomAlpha._
 
   private[this] val closed = new CountDownLatch(1)
-  private[this] val rowsPerBatch = math.max(1, math.min(MaxBatchRows, MaxBatchBytes / length))
+  private[this] val rowsPerBatch = math.max(1, math.min(MaxBatchRows, MaxBatchBytes / (length + RowOverhead)))
 
   override def close(): Unit = closed.countDown()
 
@@ -52,32 +52,24 @@ private[headwater] final class RandomAlpha(
     while (!isClosed && give(writer.write(seed, seq, rowsPerBatch))) seq += rowsPerBatch
   }
 
-  /** Every tick makes the rows that are due by then. `origin` moves on by the seconds done, which keeps the sums small,
-    * and by the time spent blocked, which is not made up for.
-    */
+  /** Every tick makes the rows that are due by then. */
   private def runPaced(writer: Writer, give: ArrowRows => Boolean): Unit = {
+    var wokeAt = System.nanoTime()
+    val pacer = new Pacer(rowsPerSecond, wokeAt)
     var seq = first
-    var origin = System.nanoTime()
-    var made = 0L
     var open = true
-    while (
-      open && !sleepUntil(
-        math.max(origin + (made + 1) * Second / rowsPerSecond, System.nanoTime() + TickNanos)
-      )
-    ) {
-      val now = System.nanoTime()
-      val seconds = (now - origin) / Second
-      origin += seconds * Second
-      made -= seconds * rowsPerSecond
-      var due = (now - origin) * rowsPerSecond / Second - made
-      made += due
+    while (open && !sleepUntil(math.max(pacer.nextAt, wokeAt + TickNanos))) {
+      wokeAt = System.nanoTime()
+      var due = pacer.due(wokeAt)
       while (open && due > 0) {
         val rows = math.min(due, rowsPerBatch.toLong).toInt
-        open = give(writer.write(seed, seq, rows))
+        val batch = writer.write(seed, seq, rows)
+        val givenAt = System.nanoTime()
+        open = give(batch)
+        pacer.gave(rows, System.nanoTime() - givenAt)
         seq += rows
         due -= rows
       }
-      origin += math.max(0L, System.nanoTime() - now - TickNanos)
     }
   }
 
@@ -88,8 +80,12 @@ private[headwater] final class RandomAlpha(
 
 private[headwater] object RandomAlpha {
   private val MaxBatchRows = 8192
-  private val MaxBatchBytes = 1 << 20
-  private val Second = 1000000000L
+
+  /** Arrays from half a megabyte on may take up to twice their size of a JVM's heap. */
+  private val MaxBatchBytes = 400 << 10
+
+  /** What a row weighs beside its letters: a timestamp, an offset and two bits. */
+  private val RowOverhead = 13
   private val TickNanos = 10000000L
 
   private val alphabet = (('A' to 'Z') ++ ('a' to 'z') ++ ('0' to '9')).map(_.toByte).toArray
@@ -159,7 +155,7 @@ private[headwater] object RandomAlpha {
       values.getDataBuffer.setBytes(0, letters, 0, rows.toLong * length)
       values.setLastSet(rows - 1)
       root.setRowCount(rows)
-      val out = new ByteArrayOutputStream(rows * (length + 13) + 512)
+      val out = new ByteArrayOutputStream(rows * (length + RowOverhead) + 512)
       Using.resource(new VectorUnloader(root).getRecordBatch) { batch =>
         MessageSerializer.serialize(new WriteChannel(Channels.newChannel(out)), batch)
       }

@@ -83,8 +83,8 @@ private object RandomAlphaProvider {
       val options = new SourceOptions(Name, written, names)
       Options(
         options.required("len")(wholeNumber(1, 65536)).toInt,
-        options.optional("rowsPerSecond", 500L)(wholeNumber(0, 1000000000)),
-        options.optional("seed", Option.empty[Long])(Reader(anyLong.allowed)(anyLong.parse(_).map(Some(_)))),
+        options.optional("rowsPerSecond")(wholeNumber(0, 1000000000)).getOrElse(500L),
+        options.optional("seed")(anyLong),
         BufferedOptions.read(options)
       )
     }

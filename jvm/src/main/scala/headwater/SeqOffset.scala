@@ -77,11 +77,14 @@ object SeqOffset {
     val unknown = tree.fieldNames.asScala.filterNot(fields.contains).toSeq
     if (unknown.nonEmpty) fail(s"unknown field ${unknown.map(shorten).mkString("'", "', '", "'")}")
 
-    SeqOffset(
+    val offset = SeqOffset(
       text("source", isName, "a source name: a letter, then up to 63 letters, digits or _"),
       text("run", isRun, "16 lower-case hexadecimal digits"),
       long("seq")
     )
+    // Spark would take it for another position than ours.
+    if (offset.json != json) fail(s"it must be written as ${offset.json}")
+    offset
   }
 
   private def shorten(text: String): String = if (text.length <= 200) text else text.take(200) + "…"

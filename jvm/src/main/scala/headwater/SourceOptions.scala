@@ -28,14 +28,10 @@ private[headwater] final class SourceOptions(
     written.map { case (name, value) => knownByPlain.getOrElse(plain(name), unknown(name)) -> value }
   }
 
-  def optional[T](name: String, default: T)(read: Reader[T]): T =
-    values.get(name).fold(default)(parse(name, _, read))
+  def optional[T](name: String)(read: Reader[T]): Option[T] = values.get(name).map(parse(name, _, read))
 
   def required[T](name: String)(read: Reader[T]): T =
-    values
-      .get(name)
-      .map(parse(name, _, read))
-      .getOrElse(invalid(s"Source '$source' needs the option '$name': ${read.allowed}."))
+    optional(name)(read).getOrElse(invalid(s"Source '$source' needs the option '$name': ${read.allowed}."))
 
   private def parse[T](name: String, value: String, read: Reader[T]): T =
     read
@@ -65,10 +61,20 @@ private[headwater] object SourceOptions {
     attempt(JavaUtils.byteStringAsBytes(text)).filter(_ > 0)
   }
 
-  /** In nanoseconds. */
-  val duration: Reader[Long] = Reader("a duration, such as 250ms, 10s or 15m") { text =>
-    attempt(JavaUtils.timeStringAsMs(text)).filter(_ >= 0).map(TimeUnit.MILLISECONDS.toNanos)
+  /** In nanoseconds. Without a unit, 10 would mean seconds to one reader and milliseconds to another. */
+  val duration: Reader[Long] = Reader("a duration with its unit, such as 250ms, 10s, 15m or 2h") {
+    case Duration(count, unit) => attempt(Math.multiplyExact(count.toLong, Units(unit)))
+    case _ => None
   }
+
+  private val Duration = """(\d{1,18})\s*(ms|s|m|h|d)""".r
+  private val Units = Map(
+    "ms" -> TimeUnit.MILLISECONDS.toNanos(1),
+    "s" -> TimeUnit.SECONDS.toNanos(1),
+    "m" -> TimeUnit.MINUTES.toNanos(1),
+    "h" -> TimeUnit.HOURS.toNanos(1),
+    "d" -> TimeUnit.DAYS.toNanos(1)
+  )
 
   val boolean: Reader[Boolean] = Reader("true or false")(_.toLowerCase(Locale.ROOT).toBooleanOption)
 
@@ -79,7 +85,7 @@ private[headwater] object SourceOptions {
 
   private def attempt[T](body: => T): Option[T] =
     try Some(body)
-    catch { case _: IllegalArgumentException => None } // NumberFormatException is one
+    catch { case _: IllegalArgumentException | _: ArithmeticException => None }
 
   private def invalid(message: String): Nothing = throw new InvalidOptionException(message)
 }

@@ -7,7 +7,7 @@ import org.scalacheck.Gen
 import org.scalatest.funsuite.AnyFunSuite
 import org.scalatestplus.scalacheck.ScalaCheckPropertyChecks
 
-/** One producer, a query that plans and commits as Spark does, a reader that reads again what was planned, and a stop at
+/** A producer, a query that plans batches, a committer, a reader that reads again what was planned, and a stop at
   * any moment: whatever the interleaving, nothing is lost, repeated or reordered, and nobody waits for ever.
   */
 class BufferConcurrencySuite extends AnyFunSuite with ScalaCheckPropertyChecks {
@@ -33,6 +33,7 @@ class BufferConcurrencySuite extends AnyFunSuite with ScalaCheckPropertyChecks {
               catch { case e: Throwable => failure.compareAndSet(null, e) },
             name
           )
+          t.setDaemon(true)
           t.start()
           t
         }
@@ -53,10 +54,7 @@ class BufferConcurrencySuite extends AnyFunSuite with ScalaCheckPropertyChecks {
             val end = buffer.endWithin(start, rowsPerBatch, bytesPerBatch)
             assert(end >= start && (rowsPerBatch == Long.MaxValue || end - start <= rowsPerBatch))
             if (end > start) {
-              if (start >= 0) {
-                committed.set(start)
-                buffer.commit(start)
-              }
+              if (start >= 0) committed.set(start)
               val window = buffer.read(start, end)
               assert(window.goneUpTo == start && Numbered.ids(window.slices) == (start + 1 to end))
               buffer.take(end)
@@ -67,6 +65,11 @@ class BufferConcurrencySuite extends AnyFunSuite with ScalaCheckPropertyChecks {
             assert(status.waitingRows <= maxRows)
             assert(status.waitingBytes <= maxBytes || status.waitingRows == 1)
           }
+        }
+
+        // Spark's own commits come from the query's thread; here they may come at any moment after it has moved on.
+        val committer = thread("committer") {
+          while (!stop.get) if (committed.get >= 0) buffer.commit(committed.get) else Thread.`yield`()
         }
 
         val reader = thread("reader") {
@@ -80,10 +83,12 @@ class BufferConcurrencySuite extends AnyFunSuite with ScalaCheckPropertyChecks {
           }
         }
 
-        while (planned.get < stopAfter && failure.get == null) Thread.`yield`()
+        Script.await(s"stuck after ${planned.get} rows: ${buffer.status}")(
+          planned.get >= stopAfter || failure.get != null
+        )
         buffer.close()
         stop.set(true)
-        Seq(producer, query, reader).foreach { t =>
+        Seq(producer, query, committer, reader).foreach { t =>
           t.join(20000)
           if (t.isAlive) fail(s"${t.getName} hangs:\n${t.getStackTrace.mkString("\n")}")
         }

@@ -45,7 +45,6 @@ class BufferSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Eventua
       assert(buffer.latest == model.latest)
       assert(status.waitingRows == model.latest - model.taken)
       assert(status.waitingBytes == model.waitingBytes)
-      assert(status.heldRows == model.latest - model.dropped)
       assert(status.readRows == model.latest - first + 1)
     }
   }
@@ -150,12 +149,59 @@ class BufferSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Eventua
     }
   }
 
-  test("waiting for the feed to catch up ends when it is over, blocked, closed, or late") {
+  test("a full buffer holds what fits, to the row, and one row where none does") {
+    forAll(
+      Gen.choose(1L, 30L),
+      Gen.choose(1L, 400L),
+      Gen.nonEmptyListOf(Gen.zip(Gen.choose(1, 12), Gen.choose(8, 200)))
+    ) { (maxRows, maxBytes, batches) =>
+      val buffer = new Buffer(maxRows, maxBytes, first = 0)
+      val weights = batches.flatMap { case (count, bytes) =>
+        (1 to count).map(n => bytes.toLong * n / count - bytes.toLong * (n - 1) / count)
+      }
+      val sums = weights.scanLeft(0L)(_ + _).tail
+      val fits = sums.zipWithIndex.takeWhile { case (sum, i) =>
+        i == 0 || (sum <= maxBytes && i < maxRows)
+      }.length
+      val producer = new Thread(() => {
+        var id = 0L
+        batches.foreach { case (count, bytes) =>
+          buffer.append(Numbered.rows(id, count, bytes))
+          id += count
+        }
+      })
+      producer.start()
+      Script.await("the feed neither ended nor was blocked")(!producer.isAlive || buffer.isBlocked)
+      assert(buffer.latest + 1 == fits)
+      buffer.close()
+      producer.join(20000)
+      assert(!producer.isAlive)
+    }
+  }
+
+  test("waiting for the feed to catch up ends when it is over, blocked, closed, or late, and not before") {
     val buffer = new Buffer(maxRows = 1, maxBytes = Long.MaxValue, first = 0)
-    buffer.awaitCatchUp(1)(isOver = false) // late
-    buffer.awaitCatchUp(Long.MaxValue)(isOver = true)
-    withProducer(buffer, batches = 2, count = 1)(_ => buffer.awaitCatchUp(Long.MaxValue)(isOver = false))
-    buffer.awaitCatchUp(Long.MaxValue)(isOver = false) // closed
+    def waiting(nanos: Long)(isOver: => Boolean) = {
+      val thread = new Thread(() => buffer.awaitCatchUp(nanos)(isOver))
+      thread.start()
+      thread
+    }
+    def ended(thread: Thread) = eventually(assert(!thread.isAlive))
+    ended(waiting(1)(isOver = false))
+    @volatile var over = false
+    val untilOver = waiting(Long.MaxValue)(over)
+    eventually(assert(untilOver.getState == Thread.State.TIMED_WAITING))
+    over = true
+    buffer.wake()
+    ended(untilOver)
+    val untilBlocked = waiting(Long.MaxValue)(isOver = false)
+    eventually(assert(untilBlocked.getState == Thread.State.TIMED_WAITING))
+    withProducer(buffer, batches = 2, count = 1) { _ =>
+      ended(untilBlocked)
+      buffer.take(0)
+      eventually(assert(buffer.latest == 1))
+    }
+    ended(waiting(Long.MaxValue)(isOver = false)) // closed by now
   }
 
   private def withProducer(buffer: Buffer, batches: Int, count: Int, bytes: Int = 64, firstId: Long = 0)(

@@ -1,5 +1,6 @@
 package headwater
 
+import java.lang.ref.WeakReference
 import java.util.Optional
 import java.util.concurrent.TimeUnit
 
@@ -98,16 +99,23 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("commit twice, or below the last one, changes nothing") {
+  test("commit twice, or below the last one, changes nothing, and the latter is warned of") {
     withSource() { (source, script) =>
       latest(source)
       script.give(1, 2)
       val first = latest(source)
       script.give(3, 4)
       val second = latest(source, first)
-      source.commit(second)
-      source.commit(second)
-      source.commit(first)
+      val log = new LogAppender("a late commit")
+      withLogAppender(log) {
+        source.commit(second)
+        source.commit(second)
+        assert(log.loggingEvents.isEmpty)
+        source.commit(first)
+      }
+      assert(
+        log.loggingEvents.exists(_.getMessage.getFormattedMessage.contains("after a later one, ignored"))
+      )
       script.give(5)
       assert(rows(source.getBatch(Some(second), latest(source, second))) == Seq(5))
     }
@@ -385,6 +393,85 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
+  test("rows that come with the failure, at any moment, are read before it is raised") {
+    (1 to 300).foreach { i =>
+      withSource() { (source, script) =>
+        latest(source)
+        val steps = inBackground {
+          script.give(1, 2, 3)
+          script.fail(new RuntimeException("gone"))
+        }
+        var start: Offset = null
+        var seen = Seq.empty[Long]
+        val error = intercept[IllegalStateException] {
+          while (true) {
+            val end = latest(source, start)
+            if (end != start) {
+              seen ++= Seq.range(Option(start).fold(0L)(seq(_) + 1), seq(end) + 1)
+              start = end
+            }
+          }
+        }
+        assert(seen == Seq(0, 1, 2) && error.getMessage.contains("gone"), s"round $i")
+        resultOf(steps)
+      }
+    }
+  }
+
+  test("a failure behind the end of an AvailableNow run is not that run's") {
+    withSource("availableNowWait" -> "1h", "bufferRows" -> "2") { (source, script) =>
+      source.prepareForTriggerAvailableNow()
+      val first = inBackground(latest(source))
+      val step = script.offer(1, 2, 3)
+      val end = resultOf(first)
+      assert(rows(source.getBatch(None, end)) == Seq(1, 2))
+      step.awaitDone()
+      script.fail(new RuntimeException("later"))
+      assert(latest(source, end) == end)
+    }
+  }
+
+  test("a kept frame, and a kept source that was stopped, hold no rows") {
+    withSource() { (source, script) =>
+      latest(source)
+      script.give(1, 2, 3)
+      val end = latest(source)
+      val frame = source.getBatch(None, end)
+      assert(rows(frame) == Seq(1, 2, 3))
+      val batch = script.watchLast()
+      script.give(4)
+      val waiting = script.watchLast()
+      source.commit(end)
+      awaitCollected(batch)
+      assert(isHeld(waiting))
+      source.stop()
+      awaitCollected(waiting)
+      assert(frame.isStreaming && source.schema == frame.schema, "both are alive until here")
+    }
+  }
+
+  private def isHeld(rows: WeakReference[ArrowRows]): Boolean =
+    rows.get != null // a local would hold them too
+
+  private def awaitCollected(rows: WeakReference[ArrowRows]): Unit =
+    Script.await("rows that nobody can read are still held") {
+      System.gc()
+      !isHeld(rows)
+    }
+
+  test("a batch that is planned after the stop holds nothing either") {
+    withSource() { (source, script) =>
+      latest(source)
+      script.give(1)
+      val end = latest(source)
+      val rowsOfIt = script.watchLast()
+      source.stop()
+      val late = source.getBatch(Some(end), end)
+      awaitCollected(rowsOfIt)
+      assert(intercept[DataLossException](rows(late)).getMessage.contains("its query stopped"))
+    }
+  }
+
   test("stop before the start, and twice, is nothing special, and a stopped source starts no feed") {
     withSource() { (source, script) =>
       source.stop()
@@ -432,6 +519,22 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     release = true
     assert(thread.stop(timeoutMillis = 20000))
     assert(thread.failure.isEmpty)
+  }
+
+  test("the time in which the feed was blocked is counted, also while it is") {
+    withSource("bufferRows" -> "1") { (source, script) =>
+      def blockedMs = source.metrics(Optional.empty()).get("blockedMs")
+      latest(source)
+      val step = script.offer(1, 2)
+      Script.await("the feed was not blocked")(source.metrics(Optional.empty()).get("waitingRows") == "1")
+      script.nanoTime.addAndGet(TimeUnit.MILLISECONDS.toNanos(40))
+      assert(blockedMs == "40")
+      val end = latest(source)
+      source.getBatch(None, end)
+      step.awaitDone()
+      script.nanoTime.addAndGet(TimeUnit.MILLISECONDS.toNanos(40))
+      assert(blockedMs == "40")
+    }
   }
 
   test("metrics tell what the source knows") {

@@ -44,31 +44,31 @@ class CargoSuite extends AnyFunSuite with ScalaCheckPropertyChecks {
     Slice.whole(Numbered.rows(20, 3, 50000))
   )
 
-  test("packed cargo has its rows with it, and needs the hold no more once it is sent") {
-    val number = Hold.put(slices)
+  test("packed cargo has its rows with it, and needs the driver's no more once it is sent") {
+    val number = PlannedRows.put(slices)
     val (arrived, size) = sent(Cargo(number, 1, 3, byNumber = false))
-    Hold.drop(number)
+    PlannedRows.drop(number)
     assert(Numbered.ids(arrived.slices) == Seq(12, 13, 14, 15, 16, 20, 21, 22))
     assert(size > 100000)
   }
 
   test("cargo by number sends the number, and finds the very slices by it") {
     val held = slices
-    val number = Hold.put(held)
+    val number = PlannedRows.put(held)
     val (arrived, size) = sent(Cargo(number, 0, 2, byNumber = true))
     assert(arrived.slices.map(_.rows).zip(held.map(_.rows)).forall { case (a, b) => a eq b })
     assert(arrived.slices.length == 2 && size < 1000)
-    Hold.drop(number)
+    PlannedRows.drop(number)
   }
 
   test("dropped rows are free at once, whoever keeps the cargo, and the cargo says so") {
     var rows = Vector(Slice.whole(Numbered.rows(0, 1)))
-    val number = Hold.put(rows)
+    val number = PlannedRows.put(rows)
     val watch = new WeakReference(rows.head.rows)
     val cargos = Seq(true, false).map(Cargo(number, 0, 1, _))
     rows = Vector.empty
     assert(cargos.forall(_.slices.nonEmpty))
-    Hold.drop(number)
+    PlannedRows.drop(number)
     Script.await("the rows were never let go") {
       System.gc()
       watch.get == null

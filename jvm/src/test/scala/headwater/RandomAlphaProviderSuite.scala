@@ -127,13 +127,28 @@ class RandomAlphaProviderSuite extends StreamTest with TableDrivenPropertyChecks
           .start()
         assert(query.awaitTermination(60000))
       }
-      val expected = (0L until 120L).map { seq =>
-        val letters = new Array[Byte](6)
-        RandomAlpha.fill(11, seq, letters, 0, 6)
-        new String(letters)
-      }
+      val expected = (0L until 120L).map(value(11, _))
       assert(seen.toArray.toSeq == expected)
     }
+  }
+
+  test("two queries of one definition run side by side, each with all rows in order") {
+    val words =
+      reader("len" -> "6", "seed" -> "5", "rowsPerSecond" -> "2000", "maxRowsPerTrigger" -> "70").load()
+    val tables = Seq("one", "two").map(name => s"$name${System.nanoTime()}")
+    val queries = tables.map(table => words.writeStream.format("memory").queryName(table).start())
+    tables.foreach(table => Script.await(s"too few rows in $table")(spark.table(table).count() > 400))
+    queries.foreach(_.stop())
+    tables.foreach { table =>
+      val values = spark.table(table).collect().map(_.getString(1)).toSeq
+      assert(values == values.indices.map(seq => value(seed = 5, seq)))
+    }
+  }
+
+  private def value(seed: Long, seq: Long): String = {
+    val letters = new Array[Byte](6)
+    RandomAlpha.fill(seed, seq, letters, 0, 6)
+    new String(letters)
   }
 
   test("the services file names every provider, so that Spark finds it by its short name") {

@@ -1,6 +1,7 @@
 package headwater
 
 import java.io.ByteArrayOutputStream
+import java.lang.ref.WeakReference
 import java.nio.channels.Channels
 import java.util.concurrent.{ConcurrentHashMap, LinkedBlockingQueue, TimeUnit}
 import java.util.concurrent.atomic.AtomicLong
@@ -36,6 +37,9 @@ final class Script(val name: String) {
   def offer(values: Long*): Step = feedNow.add(Give(values))
   def end(): Unit = feedNow.add(End).awaitDone()
   def fail(error: Throwable): Unit = feedNow.add(Fail(error)).awaitDone()
+
+  /** The rows that were given last, without holding them. */
+  def watchLast(): WeakReference[ArrowRows] = feed.last
 
   def newFeed(): Feed = synchronized {
     feedsMade += 1
@@ -92,6 +96,7 @@ object Script {
   final class ScriptedFeed extends Feed {
     private val todo = new LinkedBlockingQueue[Step]
     @volatile var isClosed = false
+    @volatile var last: WeakReference[ArrowRows] = _
 
     def add(step: Step): Step = {
       step.done = false
@@ -105,7 +110,10 @@ object Script {
         val step = todo.take()
         try
           step match {
-            case Give(values) => open = give(arrow(values))
+            case Give(values) =>
+              val rows = arrow(values)
+              last = new WeakReference(rows)
+              open = give(rows)
             case Fail(error) => throw error
             case End | Close => open = false
           }

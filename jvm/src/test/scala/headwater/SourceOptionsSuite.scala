@@ -34,7 +34,7 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
   }
 
   test("sizes and durations have units") {
-    val read = buffered("bufferBytes" -> "2g", "maxTriggerDelay" -> "250ms", "availableNowWait" -> "3m")
+    val read = buffered("bufferBytes" -> "2g", "maxTriggerDelay" -> "250ms", "availableNowWait" -> "3 m")
     assert(
       read.bufferBytes == 2L << 30 && read.maxTriggerDelay == 250000000L && read.availableNowWait == 180000000000L
     )
@@ -52,7 +52,10 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
       ("maxRowsPerTrigger", "9223372036854775808", "it must be a whole number, 1 or more"),
       ("maxBytesPerTrigger", "", "it must be a size"),
       ("minRowsPerTrigger", "-3", "it must be a whole number, 1 or more"),
-      ("maxTriggerDelay", "soon", "it must be a duration, such as 250ms, 10s or 15m"),
+      ("maxTriggerDelay", "soon", "it must be a duration with its unit, such as 250ms, 10s, 15m or 2h"),
+      ("maxTriggerDelay", "10", "it must be a duration with its unit"),
+      ("maxTriggerDelay", "500us", "it must be a duration with its unit"),
+      ("maxTriggerDelay", "999999999999999999d", "it must be a duration with its unit"),
       ("availableNowWait", "-1s", "it must be a duration"),
       ("failOnDataLoss", "maybe", "it must be true or false"),
       ("durability", "log", "it must be memory")

@@ -1,7 +1,7 @@
 package org.apache.spark.sql.headwater
 
-import headwater.{Cargo, Hold, Parts, SliceRows}
-import org.apache.spark.{Partition, SparkContext, TaskContext}
+import headwater.{Cargo, PlannedRows, Parts, SliceRows}
+import org.apache.spark.{Partition, SparkConf, SparkContext, TaskContext}
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{DataFrame, SparkSession}
 import org.apache.spark.sql.catalyst.InternalRow
@@ -10,7 +10,7 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.ArrowUtils
 import org.apache.spark.util.MutableURLClassLoader
 
-/** Arrow batches in the [[Hold]] as a streaming DataFrame. The one file in Spark's own package:
+/** Arrow batches in [[PlannedRows]] as a streaming DataFrame. The one file in Spark's own package:
   * `internalCreateDataFrame` and Spark's Arrow allocator are `private[sql]`.
   */
 object StreamingFrames {
@@ -18,7 +18,7 @@ object StreamingFrames {
   /** @param name
     *   what the plan shows
     * @param number
-    *   of the rows in the hold
+    *   of the rows in [[PlannedRows]]
     * @param onRun
     *   called on the driver when the frame is first run, and not if it is only planned
     */
@@ -26,12 +26,12 @@ object StreamingFrames {
       onRun: () => Unit
   ): DataFrame = {
     val session = spark.asInstanceOf[classic.SparkSession]
-    val rdd = new HoldRDD(session.sparkContext, arrowSchema, number, onRun).setName(name)
+    val rdd = new ArrowRDD(session.sparkContext, arrowSchema, number, onRun).setName(name)
     session.internalCreateDataFrame(rdd, schema, isStreaming = true)
   }
 }
 
-private final class HoldRDD(
+private final class ArrowRDD(
     context: SparkContext,
     arrowSchema: Array[Byte],
     number: Long,
@@ -40,22 +40,22 @@ private final class HoldRDD(
 
   override protected def getPartitions: Array[Partition] = {
     onRun()
-    val byNumber = sparkContext.isLocal && HoldRDD.tasksSeeOurClasses
+    val byNumber = sparkContext.isLocal && ArrowRDD.tasksSeeOurClasses(sparkContext.getConf)
     val ends =
       Parts.ends(
-        Hold.get(number),
+        PlannedRows.get(number),
         sparkContext.defaultParallelism,
         if (byNumber) Long.MaxValue else Parts.MaxBytes
       )
     ends.indices.map { i =>
-      new HoldPartition(i, Cargo(number, if (i == 0) 0 else ends(i - 1), ends(i), byNumber)): Partition
+      new ArrowPartition(i, Cargo(number, if (i == 0) 0 else ends(i - 1), ends(i), byNumber)): Partition
     }.toArray
   }
 
   override def compute(split: Partition, task: TaskContext): Iterator[InternalRow] = {
     val rows = new SliceRows(
       arrowSchema,
-      split.asInstanceOf[HoldPartition].cargo.slices.iterator,
+      split.asInstanceOf[ArrowPartition].cargo.slices.iterator,
       ArrowUtils.rootAllocator.newChildAllocator("headwater", 0, Long.MaxValue)
     )
     task.addTaskCompletionListener[Unit](_ => rows.close())
@@ -63,16 +63,19 @@ private final class HoldRDD(
   }
 }
 
-private object HoldRDD {
+private object ArrowRDD {
 
-  /** Whether a task in this JVM finds our very classes, and so our [[Hold]]. It does when they came with Spark's own or
-    * with the jars of the application. A jar that was added to one session is loaded once more for its tasks.
+  /** Whether a task in this JVM finds our very classes, and so our [[PlannedRows]]. It does when they came with Spark's own
+    * or with the jars of the application. A jar that was added to one session is loaded once more for its tasks, and so is
+    * every jar when executors are told to prefer their own copy.
     */
-  val tasksSeeOurClasses: Boolean = {
-    val ours = Hold.getClass.getClassLoader
+  def tasksSeeOurClasses(conf: SparkConf): Boolean = {
+    val ours = PlannedRows.getClass.getClassLoader
     val sparks = classOf[SparkContext].getClassLoader
-    (ours eq sparks) || (ours.getClass == classOf[MutableURLClassLoader] && (ours.getParent eq sparks))
+    val came =
+      (ours eq sparks) || (ours.getClass == classOf[MutableURLClassLoader] && (ours.getParent eq sparks))
+    came && !conf.getBoolean("spark.executor.userClassPathFirst", false)
   }
 }
 
-private final class HoldPartition(override val index: Int, val cargo: Cargo) extends Partition
+private final class ArrowPartition(override val index: Int, val cargo: Cargo) extends Partition
