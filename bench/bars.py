@@ -80,7 +80,8 @@ class Flat:
             for what in ("heap", "rss")
         )
         within = all(0 < sample["waiting_most"] <= sample["buffer"] for sample in samples)
+        slower = middle(samples, "slower")
         bar = f"{self.case}: a sink ten times too slow lets memory grow by at most {self.percent:g} %"
         waits = "within bufferBytes" if within else "beyond bufferBytes"
-        measured = f"heap {heap:+.1f} %, resident {rss:+.1f} %, {waits}"
-        return Verdict(bar, measured, max(heap, rss) <= self.percent and within)
+        measured = f"heap {heap:+.1f} %, resident {rss:+.1f} %, {waits}, {slower:.1f} times too slow"
+        return Verdict(bar, measured, max(heap, rss) <= self.percent and within and slower > 8)

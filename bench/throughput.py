@@ -22,6 +22,7 @@ _LEAST_BATCHES = 2
 # A query that is never idle is busy for nearly all of the time.
 _BUSY = 0.95
 _MORE = 1.5
+_TRIES = 6
 
 
 def measure(spark: SparkSession, case: Case, settings: Settings) -> Sample:
@@ -32,12 +33,15 @@ def measure(spark: SparkSession, case: Case, settings: Settings) -> Sample:
     its batches grow without end.
     """
     batches = _run(spark, case, case.asks, settings.throughput_warmup)
-    while True:
+    for _ in range(_TRIES):
         asked = case.asks and _MORE * _rate_while_busy(batches)
         batches = _run(spark, case, asked, settings.throughput_seconds)
         busy = _busy_seconds(batches) / (batches[-1].end - batches[0].start)
         if not case.asks or busy >= _BUSY:
             return {"rate": rate(batches), "batches": len(batches), "busy": busy}
+    raise RuntimeError(
+        f"{case.name} was never busy all the time, not even when asked for {asked:,.0f} rows/s"
+    )
 
 
 def _run(spark: SparkSession, case: Case, asked: float, seconds: float) -> list[Batch]:
