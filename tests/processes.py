@@ -126,6 +126,14 @@ def run_command(command: Sequence[str], env: Mapping[str, str], folder: Path, ti
         return process.wait(timeout)
 
 
+def program(file: Path, script: str) -> Path:
+    """A program of a few lines of shell, to stand where another is looked for."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    return file
+
+
 def wait_until(true: Callable[[], bool], what: Callable[[], object], timeout: float = 60) -> None:
     """Wait for a condition; where it does not come, fail with what was going on."""
     end = time.monotonic() + timeout

@@ -5,15 +5,20 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
+import pyspark
+from processes import PACKAGE, program
 
 import headwater as hw
+from headwater._java import find_java
 
 
-def headwater(*arguments: str, env: dict[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "headwater", *arguments]
+def headwater(
+    *arguments: str, env: dict[str, str], cwd: Path, python: Sequence[str] = (sys.executable,)
+) -> subprocess.CompletedProcess[str]:
+    command = [*python, "-m", "headwater", *arguments]
     return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
 
 
@@ -25,19 +30,6 @@ def failures(done: subprocess.CompletedProcess[str]) -> list[str]:
     failed = [line for line in lines if line.startswith("FAIL")]
     assert done.returncode == (1 if failed else 0)
     return failed
-
-
-def program(folder: Path, name: str, script: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / name
-    file.write_text(f"#!/bin/sh\n{script}\n")
-    file.chmod(0o755)
-    return file
-
-
-@pytest.fixture
-def doctor_env(clean_env: dict[str, str]) -> dict[str, str]:
-    return {key: value for key, value in clean_env.items() if key != "JAVA_HOME"}
 
 
 def test_jar_prints_the_path_alone(clean_env: dict[str, str], tmp_path: Path, jar: Path) -> None:
@@ -56,11 +48,11 @@ def test_without_a_command_the_usage_is_shown(clean_env: dict[str, str], tmp_pat
     assert "usage: headwater" in done.stderr
 
 
-def test_doctor_finds_nothing_wrong_here(doctor_env: dict[str, str], tmp_path: Path, jar: Path) -> None:
-    done = headwater("doctor", env=doctor_env, cwd=tmp_path)
+def test_doctor_finds_nothing_wrong_here(clean_env: dict[str, str], tmp_path: Path, jar: Path) -> None:
+    done = headwater("doctor", env=clean_env, cwd=tmp_path)
     assert failures(done) == []
     for said in (
-        "Java 1",
+        f"Java {find_java().version} (",
         "jdk.incubator.vector",
         "pyspark 4.",
         "Scala 2.13",
@@ -73,47 +65,74 @@ def test_doctor_finds_nothing_wrong_here(doctor_env: dict[str, str], tmp_path: P
     assert "random_alpha loads: struct<timestamp:timestamp,value:string>" in done.stdout
 
 
-def test_doctor_says_that_java_is_too_old(doctor_env: dict[str, str], tmp_path: Path) -> None:
-    old = program(tmp_path / "bin", "java", "echo 'openjdk version \"1.8.0_392\"' >&2")
-    env = {**doctor_env, "PATH": f"{old.parent}{os.pathsep}{doctor_env['PATH']}"}
+def test_doctor_says_that_java_is_too_old(clean_env: dict[str, str], tmp_path: Path) -> None:
+    old = program(tmp_path / "bin" / "java", "echo 'openjdk version \"1.8.0_392\"' >&2")
+    env = {**clean_env, "JAVA_HOME": "", "PATH": f"{old.parent}{os.pathsep}{clean_env['PATH']}"}
     failed = failures(headwater("doctor", env=env, cwd=tmp_path))
     assert failed[0].startswith(f"FAIL Java 1.8.0_392 ({old}) is too old")
-    assert "JDK 17 or newer" in failed[0]
+    assert "install a JDK 17" in failed[0]
     assert "jdk.incubator.vector" in failed[1]
     assert "session was not tried" in failed[-1]
 
 
-def test_doctor_says_that_java_lacks_a_module(doctor_env: dict[str, str], tmp_path: Path) -> None:
+def test_doctor_says_that_java_lacks_a_module(clean_env: dict[str, str], tmp_path: Path) -> None:
     script = 'case "$1" in -version) echo \'openjdk version "21.0.1"\' >&2;; *) echo java.base@21.0.1;; esac'
-    cut = program(tmp_path / "jre" / "bin", "java", script)
+    cut = program(tmp_path / "jre" / "bin" / "java", script)
     failed = failures(
-        headwater("doctor", env={**doctor_env, "JAVA_HOME": str(tmp_path / "jre")}, cwd=tmp_path)
+        headwater("doctor", env={**clean_env, "JAVA_HOME": str(tmp_path / "jre")}, cwd=tmp_path)
     )
     assert failed[0].startswith(f"FAIL {cut} has no module jdk.incubator.vector")
     assert len(failed) == 2
 
 
-def test_doctor_says_that_there_is_no_java(doctor_env: dict[str, str], tmp_path: Path) -> None:
+def test_doctor_says_that_there_is_no_java(clean_env: dict[str, str], tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    failed = failures(headwater("doctor", env={**doctor_env, "PATH": str(empty)}, cwd=tmp_path))
+    env = {**clean_env, "JAVA_HOME": "", "PATH": str(empty)}
+    failed = failures(headwater("doctor", env=env, cwd=tmp_path))
     assert "JAVA_HOME is not set, and there is no java on the PATH" in failed[0]
-    assert "install a JDK 17 or newer" in failed[0]
+    assert "install a JDK 17" in failed[0]
 
 
-def test_doctor_says_that_java_home_is_wrong(doctor_env: dict[str, str], tmp_path: Path) -> None:
-    env = {**doctor_env, "JAVA_HOME": str(tmp_path / "nowhere")}
+def test_doctor_says_that_java_home_is_wrong(clean_env: dict[str, str], tmp_path: Path) -> None:
+    env = {**clean_env, "JAVA_HOME": str(tmp_path / "nowhere")}
     failed = failures(headwater("doctor", env=env, cwd=tmp_path))
     assert f"JAVA_HOME is {tmp_path / 'nowhere'}" in failed[0]
     assert "set JAVA_HOME" in failed[0]
 
 
+BARE = (sys.executable, "-S")  # without the installed packages
+
+
+def test_doctor_says_that_pyspark_is_missing(clean_env: dict[str, str], tmp_path: Path) -> None:
+    env = {**clean_env, "PYTHONPATH": str(PACKAGE)}
+    failed = failures(headwater("doctor", env=env, cwd=tmp_path, python=BARE))
+    assert failed[0].startswith("FAIL pyspark cannot be imported: No module named 'pyspark' → pip install")
+    assert "see the line on pyspark" in failed[1]
+    assert "session was not tried" in failed[2]
+    assert len(failed) == 3
+
+
+def test_doctor_finds_a_pyspark_that_only_the_path_brings(clean_env: dict[str, str], tmp_path: Path) -> None:
+    """As SPARK_HOME/python on the PYTHONPATH does: there is a module, and no installed package."""
+    import py4j
+
+    for module in (pyspark, py4j):
+        folder = Path(module.__file__).parent
+        (tmp_path / folder.name).symlink_to(folder)
+    nowhere = str(tmp_path / "nowhere")  # without Java no session is tried, which is not what this is about
+    env = {**clean_env, "PYTHONPATH": f"{PACKAGE}{os.pathsep}{tmp_path}", "JAVA_HOME": nowhere}
+    done = headwater("doctor", env=env, cwd=tmp_path, python=BARE)
+    assert f"ok   pyspark {pyspark.__version__}\n" in done.stdout
+    assert "ok   Scala 2.13" in done.stdout
+
+
 def test_doctor_and_jar_refuse_a_changed_jar(
-    doctor_env: dict[str, str], tmp_path: Path, copy_of_package: Path
+    clean_env: dict[str, str], tmp_path: Path, copy_of_package: Path
 ) -> None:
     jar = copy_of_package / "headwater" / "jars" / f"headwater-{hw.__version__}.jar"
     jar.write_bytes(jar.read_bytes() + b"x")
-    env = {**doctor_env, "PYTHONPATH": str(copy_of_package)}
+    env = {**clean_env, "PYTHONPATH": str(copy_of_package)}
     failed = failures(headwater("doctor", env=env, cwd=tmp_path))
     assert f"the jar {jar} is not the one that was built" in failed[0]
     assert "install headwater again" in failed[0]
@@ -122,33 +141,31 @@ def test_doctor_and_jar_refuse_a_changed_jar(
     assert str(jar) in done.stderr
 
 
-def test_doctor_says_that_the_workers_python_is_another(doctor_env: dict[str, str], tmp_path: Path) -> None:
-    other = program(tmp_path / "bin", "python3", "echo 3.6")
-    failed = failures(headwater("doctor", env={**doctor_env, "PYSPARK_PYTHON": str(other)}, cwd=tmp_path))
+def test_doctor_says_that_the_workers_python_is_another(clean_env: dict[str, str], tmp_path: Path) -> None:
+    other = program(tmp_path / "bin" / "python3", "echo 3.6")
+    failed = failures(headwater("doctor", env={**clean_env, "PYSPARK_PYTHON": str(other)}, cwd=tmp_path))
     assert f"3.6 in the workers (PYSPARK_PYTHON, {other})" in failed[0]
     assert f"for instance {sys.executable}" in failed[0]
-    on_path = {**doctor_env, "PATH": f"{other.parent}{os.pathsep}{doctor_env['PATH']}"}
+    on_path = {**clean_env, "PATH": f"{other.parent}{os.pathsep}{clean_env['PATH']}"}
     del on_path["PYSPARK_PYTHON"]
     failed = failures(headwater("doctor", env=on_path, cwd=tmp_path))
     assert "3.6 in the workers (python3 on the PATH)" in failed[0]
 
 
 def test_doctor_says_that_spark_home_is_built_for_another_scala(
-    doctor_env: dict[str, str], tmp_path: Path
+    clean_env: dict[str, str], tmp_path: Path
 ) -> None:
-    import pyspark
-
     spark_home = tmp_path / "spark-3.5"
     (spark_home / "jars").mkdir(parents=True)
     (spark_home / "jars" / "scala-library-2.12.18.jar").touch()
     shutil.copytree(Path(pyspark.__file__).parent / "bin", spark_home / "bin")
-    failed = failures(headwater("doctor", env={**doctor_env, "SPARK_HOME": str(spark_home)}, cwd=tmp_path))
+    failed = failures(headwater("doctor", env={**clean_env, "SPARK_HOME": str(spark_home)}, cwd=tmp_path))
     assert "is built for Scala 2.12.18" in failed[0]
 
 
 def test_doctor_says_that_remote_and_master_exclude_each_other(
-    doctor_env: dict[str, str], tmp_path: Path
+    clean_env: dict[str, str], tmp_path: Path
 ) -> None:
-    env = {**doctor_env, "SPARK_REMOTE": "sc://127.0.0.1:1", "MASTER": "local"}
+    env = {**clean_env, "SPARK_REMOTE": "sc://127.0.0.1:1", "MASTER": "local"}
     failed = failures(headwater("doctor", env=env, cwd=tmp_path))
     assert "SPARK_REMOTE is sc://127.0.0.1:1 and MASTER is local" in failed[0]

@@ -8,10 +8,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from processes import Run, run_command, wait_until
+from processes import Run, program, run_command, wait_until
 
 import headwater as hw
 from headwater._jar import verified_jar
+from headwater._java import find_java
 from headwater._session import _check_spark
 
 COLUMNS = ["timestamp", "value"]
@@ -178,6 +179,26 @@ def test_a_local_connect_session_starts_with_the_jar(run: Run) -> None:
     assert found[4] > 0
 
 
+def test_a_connect_server_finds_a_wrong_option_when_it_first_looks(run: Run) -> None:
+    found = run(
+        """
+        from headwater.sources import random_alpha
+        spark = hw.session(SparkSession.builder.remote("local[2]"))
+        words = hw.stream(spark, random_alpha(len=0))
+
+        def refusal(action):
+            try:
+                action()
+            except Exception as error:
+                return str(error)
+
+        report([refusal(lambda: words.schema), refusal(words.writeStream.format("noop").start)])
+        spark.stop()
+        """
+    )
+    assert all("'len' of source 'random_alpha' is '0'" in message for message in found)
+
+
 ATTACH = """
     spark = builder().config("spark.jars", {jar!r}).getOrCreate()
     try:
@@ -229,7 +250,7 @@ def test_a_loader_that_cannot_be_added_to_is_named_with_the_remedy(
     opens += ["--add-exports=java.base/sun.nio.ch=ALL-UNNAMED", "--add-opens=java.base/java.net=ALL-UNNAMED"]
     main = "org.apache.spark.api.python.PythonGatewayServer"
     java = subprocess.Popen(
-        ["java", *opens, "-cp", classpath, main],
+        [find_java().program, *opens, "-cp", classpath, main],
         env={**clean_env, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)},
         stdin=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -252,7 +273,12 @@ def test_a_loader_that_cannot_be_added_to_is_named_with_the_remedy(
             env=env,
         )
     finally:
-        java.communicate()  # it ends when its input does
+        assert java.stdin is not None
+        java.stdin.close()  # it ends when its input does
+        try:
+            java.wait(60)
+        finally:
+            java.kill()
     assert "AppClassLoader) cannot be added to" in message
     assert f"spark-submit --jars {jar}" in message
 
@@ -271,6 +297,35 @@ def test_a_changed_jar_is_refused_with_both_hashes(copy_of_package: Path) -> Non
     assert len(set(re.findall(r"\b[0-9a-f]{64}\b", str(caught.value)))) == 2
 
 
+NO_JAVA = """
+    try:
+        hw.session(builder())
+    except hw.HeadwaterError as error:
+        report(str(error))
+    """
+
+
+def test_a_session_without_java_says_what_to_do(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    message = run(NO_JAVA, env={"JAVA_HOME": "", "PATH": str(tmp_path / "empty")})
+    assert "there is no java on the PATH" in message
+    assert "install a JDK 17" in message
+
+
+def test_a_session_with_a_java_too_old_says_what_to_do(run: Run, tmp_path: Path) -> None:
+    java = program(tmp_path / "bin" / "java", "echo 'openjdk version \"11.0.2\" 2019-01-15' >&2")
+    message = run(NO_JAVA, env={"JAVA_HOME": str(tmp_path)})
+    assert f"Java 11.0.2 ({java}) is too old for Spark 4" in message
+    assert "install a JDK 17" in message
+
+
+def test_a_java_that_spark_env_chooses_is_spark_s_own_affair(run: Run, tmp_path: Path) -> None:
+    found = find_java()
+    (tmp_path / "spark-env.sh").write_text(f"PATH='{Path(found.program).parent}':$PATH\nunset JAVA_HOME\n")
+    env = {"JAVA_HOME": str(tmp_path / "nowhere"), "SPARK_CONF_DIR": str(tmp_path)}
+    assert run("report(loads(hw.session(builder())))", env=env) == COLUMNS
+
+
 @pytest.mark.parametrize("suffix", [".jar", ".jar.sha256"])
 def test_a_missing_file_is_named_with_the_remedy(copy_of_package: Path, suffix: str) -> None:
     folder = copy_of_package / "headwater" / "jars"
@@ -285,19 +340,25 @@ def test_attach_refuses_what_is_no_session() -> None:
         hw.attach("spark")  # type: ignore[arg-type]
 
 
-def test_attach_refuses_a_stopped_session(run: Run) -> None:
-    message = run(
-        """
-        spark = builder().getOrCreate()
-        spark.stop()
-        try:
-            hw.attach(spark)
-        except hw.HeadwaterError as error:
-            report(str(error))
+@pytest.mark.parametrize("kind", ["classic", "connect"])
+def test_attach_refuses_a_stopped_session_attached_before_or_not(run: Run, kind: str) -> None:
+    messages = run(
+        f"""
+        def refusal(spark):
+            spark.stop()
+            try:
+                hw.attach(spark)
+            except hw.HeadwaterError as error:
+                return str(error)
+
+        make = SparkSession.builder.remote("local[2]") if {kind!r} == "connect" else builder()
+        attached = refusal(hw.session(make))
+        report([attached, refusal(make.getOrCreate())])
         """
     )
-    assert "stopped" in message
-    assert "hw.session()" in message
+    assert messages[0] == messages[1]
+    assert "this session is stopped" in messages[0]
+    assert "hw.session()" in messages[0]
 
 
 def test_spark_3_is_refused_and_a_newer_spark_warned_of(caplog: pytest.LogCaptureFixture) -> None:

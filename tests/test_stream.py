@@ -2,6 +2,8 @@
 
 import doctest
 import importlib
+import inspect
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,6 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import headwater as hw
 from headwater._options import camel, encode
+from headwater._source import JvmSource
 from headwater.sources import random_alpha
 
 Collect = Callable[..., tuple[list[Row], StreamingQuery]]
@@ -121,6 +124,7 @@ def test_a_seeded_stream_goes_on_after_a_restart_where_it_was(
         ({"len": "5", "durability": "log"}, ["'durability'", "'log'", "memory"]),
         ({"len": "5", "bufferBytes": "big"}, ["'bufferBytes'", "'big'", "64m"]),
         ({"len": "5", "maxTriggerDelay": "soon"}, ["'maxTriggerDelay'", "'soon'", "250ms"]),
+        ({"len": "5", "maxTriggerDelay": "10"}, ["'maxTriggerDelay'", "'10'", "with its unit", "250ms"]),
         ({"len": "5", "failOnDataLoss": "maybe"}, ["'failOnDataLoss'", "'maybe'", "true or false"]),
         ({"length": "5"}, ["'length'", "len, rowsPerSecond, seed", "maxRowsPerTrigger"]),
     ],
@@ -147,7 +151,11 @@ def test_a_wrong_value_in_python_fails_in_the_call(spark_session: SparkSession) 
         hw.stream(spark_session, random_alpha(len=5), buffer_rows=[1])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"not 'random_alpha' of type str: .* random_alpha\(len=5\)"):
         hw.stream(spark_session, "random_alpha")  # type: ignore[arg-type]
-    twice = hw.JvmSource("random_alpha", {"len": 5, "buffer_rows": 3})
+    with pytest.raises(
+        IllegalArgumentException, match=r"'availableNowWait' .* '10', it must be a duration with its unit"
+    ):
+        hw.stream(spark_session, random_alpha(len=5), available_now_wait=10)  # type: ignore[arg-type]
+    twice = JvmSource("random_alpha", {"len": 5, "buffer_rows": 3})
     with pytest.raises(
         ValueError, match=r"buffer_rows=4 is also set in the source random_alpha\(len=5, buffer_rows=3\)"
     ):
@@ -169,6 +177,23 @@ def test_every_option_reaches_the_provider_in_a_form_it_takes(spark_session: Spa
         fail_on_data_loss=False,
     )
     assert stream.isStreaming
+
+
+def test_the_keywords_of_stream_are_the_options_that_every_source_has(spark_session: SparkSession) -> None:
+    with pytest.raises(IllegalArgumentException) as caught:
+        spark_session.readStream.format("random_alpha").option("nonesuch", 1).load()
+    known = re.search(r"Its options are: ([\w, ]+)\.", str(caught.value))
+    assert known, caught.value
+    keywords = {p.name for p in inspect.signature(hw.stream).parameters.values() if p.kind == p.KEYWORD_ONLY}
+    own = set(inspect.signature(random_alpha).parameters)
+    assert sorted(map(camel, keywords | own)) == sorted(known[1].split(", "))
+    assert not keywords & own
+
+
+@pytest.mark.parametrize("wait", ["10s", "250ms", "15m", "2h", "1d", timedelta(0), timedelta(days=1)])
+def test_a_duration_has_a_unit(spark_session: SparkSession, wait: timedelta | str) -> None:
+    assert hw.stream(spark_session, random_alpha(len=5), available_now_wait=wait).isStreaming
+    assert re.fullmatch(r"\d+(ms|s|m|h|d)", encode("available_now_wait", wait))
 
 
 def test_values_become_what_spark_options_hold() -> None:

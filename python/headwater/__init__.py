@@ -11,8 +11,7 @@ Importing this package imports neither pyspark nor py4j: they come in with the f
 
 from headwater._errors import HeadwaterError
 from headwater._session import attach, session
-from headwater._source import JvmSource
 from headwater._stream import stream
 from headwater._version import __version__
 
-__all__ = ["HeadwaterError", "JvmSource", "__version__", "attach", "session", "stream"]
+__all__ = ["HeadwaterError", "__version__", "attach", "session", "stream"]

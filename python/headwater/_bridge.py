@@ -16,7 +16,7 @@ from headwater._errors import HeadwaterError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Driver", "jvm_started"]
+__all__ = ["Driver", "is_stopped", "jvm_started"]
 
 _MUTABLE = "org.apache.spark.util.MutableURLClassLoader"
 _OTHER_JAR = "start Spark with the jar that `headwater jar` prints in its place"
@@ -29,15 +29,17 @@ def jvm_started() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._gateway is not None
 
 
+def is_stopped(spark: SparkSession) -> bool:
+    """A Connect session says so itself; of a classic one, the SparkContext has lost its JVM."""
+    said: bool | None = getattr(spark, "is_stopped", None)
+    return spark.sparkContext._jsc is None if said is None else said
+
+
 class Driver:
     """The driver's JVM of a classic session, as far as the jar is concerned."""
 
     def __init__(self, spark: SparkSession) -> None:
         context = spark.sparkContext
-        if context._jsc is None or context._jvm is None or context._gateway is None:
-            raise HeadwaterError(
-                "this session's SparkContext is stopped", "make a new session, for instance with hw.session()"
-            )
         self._context = context
         self._gateway: Any = context._gateway
         self._jvm: Any = context._jvm

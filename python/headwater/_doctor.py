@@ -8,12 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 from headwater._errors import HeadwaterError
 from headwater._jar import verified_jar
-from headwater._java import INSTALL, OLDEST, JavaMissingError, find_java
+from headwater._java import OLDEST, find_java, usable_java
 from headwater._version import __version__
 
 __all__ = ["Finding", "examine"]
@@ -52,41 +51,42 @@ def examine() -> Iterator[Finding]:
 
 def java() -> Finding:
     try:
-        found = find_java()
-    except JavaMissingError as error:
-        return Finding(f"Java: {error.what}", error.remedy)
-    what = f"Java {found.version} ({found.program})"
-    if found.major < OLDEST:
-        return Finding(f"{what} is too old for Spark 4", INSTALL)
-    return Finding(what)
+        found = usable_java()
+    except HeadwaterError as error:
+        return Finding(error.what, error.remedy)
+    return Finding(f"Java {found.version} ({found.program})")
 
 
 def java_modules() -> Finding:
     try:
         found = find_java()
-    except JavaMissingError:
+        modules = found.modules()
+    except HeadwaterError:
         return Finding(f"Java module {_VECTOR} not looked for: there is no Java", "see the line on Java")
-    if _VECTOR not in found.modules:
+    if _VECTOR not in modules:
         return Finding(
             f"{found.program} has no module {_VECTOR}, which Spark asks for at start",
-            f"use a full JDK {OLDEST} or newer, not a cut-down runtime, and set JAVA_HOME to it",
+            f"use a full JDK {OLDEST}, not a cut-down runtime, and set JAVA_HOME to it",
         )
     return Finding(f"Java module {_VECTOR}")
 
 
 def pyspark() -> Finding:
+    """Imported, not looked up: a pyspark that SPARK_HOME or PYTHONPATH brings is not among the packages."""
     try:
-        version = metadata.version("pyspark")
-    except metadata.PackageNotFoundError:
-        return Finding("pyspark is not installed", _SPARK)
+        from pyspark import __version__ as version
+    except ImportError as error:
+        return Finding(f"pyspark cannot be imported: {error}", _SPARK)
     supported = re.match(r"4\.[0-3](\.|$)", version)
     return Finding(f"pyspark {version}", None if supported else f"headwater runs on 4.0 to 4.3: {_SPARK}")
 
 
 def scala() -> Finding:
     """Spark's Scala, by its jars: SPARK_HOME may be another Spark than the installed pyspark."""
-    from pyspark.find_spark_home import _find_spark_home
-
+    try:
+        from pyspark.find_spark_home import _find_spark_home
+    except ImportError:
+        return Finding("Spark's Scala not looked for: there is no pyspark", "see the line on pyspark")
     try:
         jars = Path(_find_spark_home()) / "jars"
     except SystemExit:  # how pyspark says that there is no Spark; it has printed where it looked

@@ -9,29 +9,36 @@ from pathlib import Path
 
 from headwater._errors import HeadwaterError
 
-__all__ = ["INSTALL", "OLDEST", "Java", "JavaMissingError", "find_java"]
+__all__ = ["OLDEST", "Java", "find_java", "usable_java"]
 
 OLDEST = 17
-INSTALL = f"install a JDK {OLDEST} or newer and set JAVA_HOME to it"
-
-
-class JavaMissingError(HeadwaterError):
-    """There is no Java to run."""
+_INSTALL = f"install a JDK {OLDEST}, on which every Spark 4 runs, and set JAVA_HOME to it"
 
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that runs: the program, its version as it says it, and the modules it has."""
+    """A Java that runs: the program, and its version as it says it."""
 
     program: str
     version: str
-    modules: frozenset[str]
 
     @property
     def major(self) -> int:
         """17 for "17.0.15", 8 for "1.8.0_392"."""
         numbers = re.findall(r"\d+", self.version)
         return int(numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0])
+
+    def modules(self) -> frozenset[str]:
+        listed = _run(self.program, "--list-modules")
+        return frozenset(re.findall(r"^([\w.]+)(?:@\S+)?$", listed, re.MULTILINE))
+
+
+def usable_java() -> Java:
+    """The Java that Spark's scripts take, once it is known to be new enough for Spark 4."""
+    found = find_java()
+    if found.major < OLDEST:
+        raise HeadwaterError(f"Java {found.version} ({found.program}) is too old for Spark 4", _INSTALL)
+    return found
 
 
 def find_java() -> Java:
@@ -40,30 +47,27 @@ def find_java() -> Java:
     if home:
         program = str(Path(home) / "bin" / "java")
         if shutil.which(program) is None:
-            raise JavaMissingError(
+            raise HeadwaterError(
                 f"JAVA_HOME is {home}, and there is no program {program}",
                 "set JAVA_HOME to the folder of a JDK, or unset it to use the java on the PATH",
             )
     else:
         on_path = shutil.which("java")
         if on_path is None:
-            raise JavaMissingError("JAVA_HOME is not set, and there is no java on the PATH", INSTALL)
+            raise HeadwaterError("JAVA_HOME is not set, and there is no java on the PATH", _INSTALL)
         program = on_path
     said = _run(program, "-version")
     match = re.search(r'version "([^"]*\d[^"]*)"', said)
     if match is None:
-        raise JavaMissingError(
-            f"{program} -version says nothing of a version: {_first_line(said)!r}", INSTALL
-        )
-    modules = re.findall(r"^([\w.]+)(?:@\S+)?$", _run(program, "--list-modules"), re.MULTILINE)
-    return Java(program, match[1], frozenset(modules))
+        raise HeadwaterError(f"{program} -version says nothing of a version: {_first_line(said)!r}", _INSTALL)
+    return Java(program, match[1])
 
 
 def _run(program: str, argument: str) -> str:
     try:
         done = subprocess.run([program, argument], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise JavaMissingError(f"{program} cannot be run: {error}", INSTALL) from error
+        raise HeadwaterError(f"{program} cannot be run: {error}", _INSTALL) from error
     return done.stdout + done.stderr
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headwater import _conf
 from headwater._jar import verified_jar
+from headwater._java import usable_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +22,7 @@ _SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
 
 @contextmanager
 def jar_in_spark_jars(builder: SparkSession.Builder) -> Iterator[None]:
-    """Append the jar to `spark.jars` while the builder starts a JVM.
+    """Append the jar to `spark.jars` while the builder starts a JVM, once there is a Java to start it with.
 
     Does nothing where a JVM runs already, whose class path is fixed, nor for a Connect server elsewhere.
     """
@@ -32,6 +33,8 @@ def jar_in_spark_jars(builder: SparkSession.Builder) -> Iterator[None]:
     if jvm_started() or remote.startswith("sc://"):
         yield
         return
+    if not (_conf_dir() / "spark-env.sh").is_file():  # which may choose another Java for Spark
+        usable_java()
     jar = str(verified_jar())
     set_before = os.environ.get(_SUBMIT_ARGS)
     args = "pyspark-shell" if set_before is None else set_before

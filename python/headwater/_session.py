@@ -55,6 +55,7 @@ def attach(spark: SparkSession) -> SparkSession:
     if not kind.startswith("pyspark.sql."):
         raise TypeError(f"attach() takes a SparkSession, not {spark!r} of type {type(spark).__qualname__}")
     with _lock:
+        _check_running(spark)
         if spark not in _attached:
             _check_spark(spark.version)
             if kind.startswith("pyspark.sql.connect."):
@@ -64,6 +65,13 @@ def attach(spark: SparkSession) -> SparkSession:
             _check_format(spark, origin)
             _attached.add(spark)
     return spark
+
+
+def _check_running(spark: SparkSession) -> None:
+    from headwater._bridge import is_stopped
+
+    if is_stopped(spark):
+        raise HeadwaterError("this session is stopped", "make a new one, for instance with hw.session()")
 
 
 def _check_spark(version: str) -> None:

@@ -33,7 +33,8 @@ def stream(
 
     What is left at None keeps the default of the option of that name (`max_rows_per_trigger` is
     `maxRowsPerTrigger`). Sizes are bytes or a string such as "64m", durations a timedelta or a string such as
-    "250ms". A wrong value fails here, in a message that names the option, the value and what is allowed.
+    "250ms". A wrong value fails here, in a message that names the option, the value and what is allowed; with
+    Spark Connect, whose server looks at options when the stream is first analysed, at `.schema` or `start()`.
 
     >>> from headwater.sources import random_alpha
     >>> words = stream(spark, random_alpha(len=5), max_rows_per_trigger=1000)
