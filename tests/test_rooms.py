@@ -88,3 +88,31 @@ def test_each_module_is_small_and_says_what_it_exports(file: Path) -> None:
         module = importlib.import_module(dotted.removesuffix(".__init__"))
         assert module.__all__
         assert all(hasattr(module, name) for name in module.__all__)
+
+
+JVM = PACKAGE.parent.parent / "jvm" / "src" / "main" / "scala"
+
+# What a file of the Scala side may import of Spark; the rest may import what it likes.
+OF_SPARK = {
+    "Admission": ["org.apache.spark.sql.connector.read.streaming."],
+    "ArrowRows": [],
+    "Buffer": [],
+    "Cargo": [],
+    "Feed": [],
+    "FeedThread": ["org.apache.spark.internal.Logging"],
+    "Pacer": [],
+    "RandomAlpha": [],
+    "SeqOffset": ["org.apache.spark.sql.execution.streaming.Offset"],
+}
+
+
+@pytest.mark.parametrize("name", OF_SPARK)
+def test_the_rooms_of_the_jvm_that_do_without_spark_do_so(name: str) -> None:
+    lines = (JVM / "headwater" / f"{name}.scala").read_text(encoding="utf-8").splitlines()
+    named = [line.removeprefix("import ") for line in lines if line.startswith("import org.apache.spark.")]
+    assert [line for line in named if not line.startswith(tuple(OF_SPARK[name]) or "nothing")] == []
+
+
+def test_one_file_stands_in_spark_s_own_package() -> None:
+    files = [file for file in JVM.rglob("*.scala") if "package org.apache.spark" in file.read_text()]
+    assert [file.name for file in files] == ["StreamingFrames.scala"]

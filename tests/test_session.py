@@ -374,3 +374,12 @@ def test_importing_headwater_imports_no_pyspark(clean_env: dict[str, str], tmp_p
     script = "import sys, headwater.sources; print(sorted({'pyspark', 'py4j', 'pyarrow'} & set(sys.modules)))"
     assert run_command([sys.executable, "-c", script], clean_env, tmp_path).strip() == "[]"
     assert os.path.exists(verified_jar())
+
+
+def test_tasks_that_load_the_jar_once_more_get_their_rows(run: Run) -> None:
+    """Rows can be handed over within the JVM only where tasks and driver share our classes."""
+    script = """
+    spark = hw.session(builder().config("spark.executor.userClassPathFirst", "true"))
+    report(rows_of_a_query(spark))
+    """
+    assert run(script) > 0

@@ -66,15 +66,16 @@ private[headwater] final class BufferedSource(
     val Running(buffer, thread) = runningFrom(from + 1)
     synchronized { rowsInBatch = 0 }
     buffer.take(from) // after a restart no getBatch has done it
-    val failure = thread.failure // looked at before the rows, so that all it gave before it failed are seen
     val bound = synchronized(forAvailableNow) match {
       case true => endOfAvailableNow(buffer, thread)
       case false => buffer.latest
     }
     val admission = Admission.of(limit)
     val end = math.min(bound, buffer.endWithin(from, admission.maxRows, admission.maxBytes))
-    if (from >= buffer.latest)
-      failure.foreach(e => throw new IllegalStateException(s"The feed of source '$name' failed: $e", e))
+    // The failure is looked at first: by then all rows that the feed gave are in the buffer, and they come before it.
+    thread.failure.filter(_ => from >= buffer.latest).foreach { e =>
+      throw new IllegalStateException(s"The feed of source '$name' failed: $e", e)
+    }
     if (end <= from || isTooFew(bound - from, admission, buffer, thread)) start
     else SeqOffset(name, run, end)
   }

@@ -418,6 +418,19 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
+  test("a feed that fails while AvailableNow waits for it fails the run, after the rows it gave") {
+    Seq(Seq.empty[Long], Seq(1L, 2L)).foreach { values =>
+      withSource("availableNowWait" -> "1h") { (source, script) =>
+        source.prepareForTriggerAvailableNow()
+        val first = inBackground(scala.util.Try(latest(source)))
+        if (values.nonEmpty) script.give(values: _*)
+        script.fail(new RuntimeException("no more"))
+        val after = resultOf(first).map(end => { assert(seq(end) == values.length - 1); latest(source, end) })
+        assert(after.failed.get.getMessage.contains("no more"))
+      }
+    }
+  }
+
   test("a failure behind the end of an AvailableNow run is not that run's") {
     withSource("availableNowWait" -> "1h", "bufferRows" -> "2") { (source, script) =>
       source.prepareForTriggerAvailableNow()
