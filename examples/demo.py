@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -85,7 +86,10 @@ class LiveTable:
 
 def summary(progress: list[Any]) -> None:
     rows = sum(int(p.sources[0].metrics["rowsInBatch"]) for p in progress)
-    took = sum(p.batchDuration for p in progress) / 1000
+    began, ended = (
+        datetime.fromisoformat(p.timestamp.replace("Z", "+00:00")) for p in (progress[0], progress[-1])
+    )
+    took = (ended - began).total_seconds() + progress[-1].batchDuration / 1000
     last = progress[-1].sources[0]
     print(f"{rows:,} rows in {len(progress)} batches, {rows / took:,.0f} rows/s")
     print(f"end offset     {last.endOffset}")
