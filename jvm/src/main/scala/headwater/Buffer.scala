@@ -99,10 +99,7 @@ private[headwater] final class Buffer(
         i += 1
       }
     }
-    Window(
-      slices.result(),
-      goneUpTo = if (start + 1 < from && start < end) math.min(from - 1, end) else start
-    )
+    Window(slices.result(), goneUpTo = math.max(start, math.min(firstHeld - 1, end)))
   }
 
   /** A batch has taken all rows up to `end`: they no longer count against the cap. */

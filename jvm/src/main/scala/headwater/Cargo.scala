@@ -21,7 +21,7 @@ object PlannedRows {
   def get(number: Long): IndexedSeq[Slice] = Option(held.get(number)).getOrElse {
     throw new DataLossException(
       "The rows of this frame are gone: its batch was committed, or its query stopped. A frame of a micro-batch can be " +
-        "used until its batch is done; to keep its rows, write them somewhere or persist the frame."
+        "used until its batch is done; to keep its rows, write them somewhere."
     )
   }
 
