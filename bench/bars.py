@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
 
-__all__ = ["AtLeast", "Bar", "Flat", "IdleAtMost", "Results", "Sample", "Verdict", "middle"]
+__all__ = ["AtLeast", "Bar", "Flat", "IdleAtMost", "NoLaterThan", "Results", "Sample", "Verdict", "middle"]
 
 Sample = dict[str, float]
 """The figures of one measurement, by name."""
@@ -66,6 +66,20 @@ class IdleAtMost:
 
 
 @dataclass(frozen=True)
+class NoLaterThan:
+    """Median delay of a row, beside another case's."""
+
+    case: str
+    than: str
+    kind: str = "delay"
+
+    def judge(self, results: Results) -> Verdict:
+        mine, other = (middle(results[self.kind][case], "median") for case in (self.case, self.than))
+        bar = f"{self.case}: rows come no later than those of {self.than}"
+        return Verdict(bar, f"{mine / other:.2f} times the delay", mine <= other)
+
+
+@dataclass(frozen=True)
 class Flat:
     """Memory under a sink ten times too slow: it does not grow, and what waits stays within the buffer."""
 
@@ -75,13 +89,14 @@ class Flat:
 
     def judge(self, results: Results) -> Verdict:
         samples = results[self.kind][self.case]
-        heap, rss = (
-            100 * (middle(samples, f"{what}_last") / middle(samples, f"{what}_first") - 1)
-            for what in ("heap", "rss")
-        )
+        grown = {
+            name: 100 * (middle(samples, f"{what}_last") / middle(samples, f"{what}_first") - 1)
+            for name, what in (("heap", "heap"), ("resident", "rss"), ("Python", "python"))
+        }
         within = all(0 < sample["waiting_most"] <= sample["buffer"] for sample in samples)
         slower = middle(samples, "slower")
         bar = f"{self.case}: a sink ten times too slow lets memory grow by at most {self.percent:g} %"
         waits = "within bufferBytes" if within else "beyond bufferBytes"
-        measured = f"heap {heap:+.1f} %, resident {rss:+.1f} %, {waits}, {slower:.1f} times too slow"
-        return Verdict(bar, measured, max(heap, rss) <= self.percent and within and slower > 8)
+        sizes = ", ".join(f"{name} {percent:+.1f} %" for name, percent in grown.items())
+        measured = f"{sizes}, {waits}, {slower:.1f} times too slow"
+        return Verdict(bar, measured, max(grown.values()) <= self.percent and within and slower > 8)

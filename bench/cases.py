@@ -1,4 +1,4 @@
-"""What is measured, and the bars. A new case is one entry in one of the three tuples."""
+"""What is measured, and the bars. A new case is one entry in one of the tuples."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bars import AtLeast, Bar, Flat, IdleAtMost
+from bars import AtLeast, Bar, Flat, IdleAtMost, NoLaterThan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BARS", "BUFFER_BYTES", "CASES", "Case"]
+    Load = Callable[[SparkSession, int], DataFrame]
+
+__all__ = ["BARS", "BUFFER_BYTES", "CASES", "OURS", "Case"]
 
 BUFFER_BYTES = 64 << 20
 """For the cases of memory: the default of the option."""
+
+OURS = ("random_alpha", "python_arrow", "python_tuples")
+"""The cases that are headwater's; the others are their peers."""
 
 
 @dataclass(frozen=True)
@@ -26,16 +31,55 @@ class Case:
     """
 
     name: str
-    load: Callable[[SparkSession, int], DataFrame]
+    load: Load
     asks: int = 0
 
 
-def stream(format: str, **options: str | int) -> Callable[[SparkSession, int], DataFrame]:
+def stream(format: str, **options: str | int) -> Load:
     return lambda spark, _: spark.readStream.format(format).options(**options).load()
+
+
+def feed(name: str, buffer_bytes: int | None = None, **options: int) -> Load:
+    """A source of feeds.py."""
+
+    def load(spark: SparkSession, _: int) -> DataFrame:
+        import feeds
+
+        import headwater as hw
+
+        source = getattr(feeds, name)(**options)
+        return hw.stream(spark, source, durability="memory", buffer_bytes=buffer_bytes)
+
+    return load
+
+
+def api(format: str, **options: int) -> Load:
+    """A format of Spark's Python Data Source API, of peers.py."""
+
+    def load(spark: SparkSession, asked: int) -> DataFrame:
+        from peers import FORMATS
+
+        for known in FORMATS:
+            spark.dataSource.register(known)
+        return stream(format, **options)(spark, asked)
+
+    return load
 
 
 def rate(spark: SparkSession, rows_per_second: int) -> DataFrame:
     return spark.readStream.format("rate").option("rowsPerSecond", rows_per_second).load()
+
+
+def socket(rows_per_second: int) -> Load:
+    """Spark's socket source, which is sent so many lines."""
+
+    def load(spark: SparkSession, asked: int) -> DataFrame:
+        from peers import serve_lines
+
+        port = serve_lines(rows_per_second)
+        return stream("socket", host="127.0.0.1", port=port, includeTimestamp="true")(spark, asked)
+
+    return load
 
 
 CASES: dict[str, tuple[Case, ...]] = {
@@ -44,21 +88,44 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("random_alpha", stream("random_alpha", len=9, rowsPerSecond=0)),
         Case("rate", rate, asks=8_000_000),
         Case("original_alpha", stream("original_alpha", len=9, sleepMs=0)),
+        Case("python_arrow", feed("python_arrow")),
+        Case("python_tuples", feed("python_tuples")),
+        # As many rows in a batch as python_arrow has with its buffer of 64 MiB.
+        Case("api_arrow", api("api_arrow", rows=2_500_000)),
+        Case("api_tuples", api("api_tuples", rows=2_500_000)),
+        # The best of those tried.
+        Case("api_simple", api("api_simple", rows=250_000)),
+        # The most that it keeps up with. When it is sent more, its batches grow, each row of a larger batch
+        # takes longer, and what waits fills the heap.
+        Case("socket", socket(rows_per_second=40_000)),
+    ),
+    # 50 rows per second, from when they are due to `foreachBatch`.
+    "delay": (
+        Case("python_tuples", feed("python_paced", rows_per_second=50)),
+        Case("api_simple", api("api_paced", rowsPerSecond=50)),
     ),
     # One row per second.
     "idle": (
         Case("random_alpha", stream("random_alpha", len=9, rowsPerSecond=1)),
+        Case("python_tuples", feed("python_paced", rows_per_second=1)),
         Case("rate", stream("rate", rowsPerSecond=1)),
     ),
     # As fast as it can, into a sink that is ten times too slow.
     "memory": (
         Case("random_alpha", stream("random_alpha", len=9, rowsPerSecond=0, bufferBytes=BUFFER_BYTES)),
+        Case("python_arrow", feed("python_arrow", buffer_bytes=BUFFER_BYTES)),
     ),
 }
 
 BARS: tuple[Bar, ...] = (
     AtLeast("random_alpha", 0.25, "rate"),
     AtLeast("random_alpha", 3, "original_alpha"),
+    AtLeast("python_arrow", 2, "api_arrow"),
+    AtLeast("python_arrow", 20, "api_simple"),
+    AtLeast("python_tuples", 5, "api_simple"),
+    NoLaterThan("python_tuples", "api_simple"),
     IdleAtMost("random_alpha", 3, "rate"),
+    IdleAtMost("python_tuples", 3, "rate"),
     Flat("random_alpha", 10),
+    Flat("python_arrow", 10),
 )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from bars import Results, Sample, Verdict, middle
+from cases import OURS
 
 __all__ = ["console", "machine", "markdown"]
 
@@ -43,8 +44,12 @@ def _tables(results: Results, verdicts: Sequence[Verdict]) -> list[tuple[str, Ta
     tables = []
     if "throughput" in results:
         tables.append(("As fast as it can: rows per second", _throughput(results["throughput"])))
+    if "delay" in results:
+        tables.append(("50 rows per second: delay of a row in ms", _delay(results["delay"])))
     if "idle" in results:
-        tables.append(("One row per second: CPU time in % of one core", _idle(results["idle"])))
+        tables.append(
+            ("One row per second: CPU time of JVM and Python in % of one core", _idle(results["idle"]))
+        )
     if "memory" in results:
         tables.append(("A sink ten times too slow: memory in MiB", _memory(results["memory"])))
     tables.append(("Bars", _bars(verdicts)))
@@ -52,13 +57,23 @@ def _tables(results: Results, verdicts: Sequence[Verdict]) -> list[tuple[str, Ta
 
 
 def _throughput(cases: dict[str, list[Sample]]) -> Table:
-    first = next(iter(cases))
-    table: Table = [("case", "median", "least", "most", f"{first} makes")]
+    """When warm, and in the first query of a JVM; and how many times as many ours make."""
+    ours = [name for name in OURS if name in cases]
+    made = ("median", "least", "most", "first query", "rows in a batch")
+    table: Table = [("case", *made, *(f"{name} makes" for name in ours))]
     for name, samples in cases.items():
-        ratio = middle(cases[first], "rate") / middle(samples, "rate")
-        table.append(
-            (name, *_spread(samples, "rate", ",.0f"), "" if name == first else f"{ratio:.2f} times as many")
-        )
+        ratios = (middle(cases[own], "rate") / middle(samples, "rate") for own in ours)
+        figures = (f"{middle(samples, figure):,.0f}" for figure in ("first", "batch_rows"))
+        times = (f"{ratio:.2f} times" for ratio in ratios)
+        table.append((name, *_spread(samples, "rate", ",.0f"), *figures, *times))
+    return table
+
+
+def _delay(cases: dict[str, list[Sample]]) -> Table:
+    table: Table = [("case", "median", "95 % within", "rows in a batch")]
+    for name, samples in cases.items():
+        delays = (f"{1000 * middle(samples, figure):,.0f}" for figure in ("median", "p95"))
+        table.append((name, *delays, f"{middle(samples, 'rows') / middle(samples, 'batches'):.1f}"))
     return table
 
 
@@ -68,7 +83,7 @@ def _idle(cases: dict[str, list[Sample]]) -> Table:
 
 
 def _memory(cases: dict[str, list[Sample]]) -> Table:
-    """Heap after a full collection, and resident memory of the process, by thirds of the time."""
+    """Heap after a full collection, and resident memory of JVM and Python, by thirds of the time."""
     table: Table = [
         (
             "case",
@@ -77,6 +92,8 @@ def _memory(cases: dict[str, list[Sample]]) -> Table:
             "last third",
             "resident, first third",
             "last third",
+            "Python, first third",
+            "last third",
             "most waiting",
             "bufferBytes",
             "heap ÷ bufferBytes",
@@ -84,7 +101,8 @@ def _memory(cases: dict[str, list[Sample]]) -> Table:
         )
     ]
     for name, samples in cases.items():
-        sizes = ("heap_before", "heap_first", "heap_last", "rss_first", "rss_last", "waiting_most", "buffer")
+        parts = [f"{what}_{third}" for what in ("heap", "rss", "python") for third in ("first", "last")]
+        sizes = ("heap_before", *parts, "waiting_most", "buffer")
         used = middle(samples, "heap_last") - middle(samples, "heap_before")
         table.append(
             (

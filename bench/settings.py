@@ -9,23 +9,22 @@ __all__ = ["FULL", "QUICK", "Settings"]
 
 @dataclass(frozen=True)
 class Settings:
-    throughput_repeats: int = 3
-    throughput_warmup: float = 12
-    throughput_seconds: float = 10
-    idle_repeats: int = 3
+    throughput_repeats: int = 2
+    throughput_warmup: float = 9
+    throughput_seconds: float = 8
+    delay_repeats: int = 2
+    delay_warmup: float = 8
+    delay_seconds: float = 12
+    idle_repeats: int = 2
     idle_settle: float = 15
-    idle_seconds: float = 25
+    idle_seconds: float = 20
     memory_repeats: int = 1
-    memory_warmup: float = 15
-    memory_settle: float = 15
-    memory_seconds: float = 60
+    memory_warmup: float = 10
+    memory_settle: float = 10
+    memory_seconds: float = 40
 
     def repeats(self, kind: str) -> int:
-        return {
-            "throughput": self.throughput_repeats,
-            "idle": self.idle_repeats,
-            "memory": self.memory_repeats,
-        }[kind]
+        return int(getattr(self, f"{kind}_repeats"))
 
 
 FULL = Settings()
@@ -34,6 +33,9 @@ QUICK = Settings(
     throughput_repeats=1,
     throughput_warmup=3,
     throughput_seconds=3,
+    delay_repeats=1,
+    delay_warmup=3,
+    delay_seconds=4,
     idle_repeats=1,
     idle_settle=3,
     idle_seconds=5,

@@ -1,9 +1,10 @@
-"""The session that is measured, its JVM as the operating system sees it, and the progress of a query."""
+"""The session that is measured, its JVM, and the progress of a query."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,8 @@ import headwater as hw
 
 __all__ = ["Batch", "Jvm", "batches_since", "let_run", "new_session", "rate", "running", "versions"]
 
-_JAR = Path(__file__).parent / "scala" / "target" / f"headwater-bench-{hw.__version__}.jar"
+_HERE = Path(__file__).parent
+_JAR = _HERE / "scala" / "target" / f"headwater-bench-{hw.__version__}.jar"
 
 _TIMEOUT = 120.0
 
@@ -27,11 +29,14 @@ _TIMEOUT = 120.0
 def new_session(heap: str = "2g", java_options: str = "") -> SparkSession:
     if not _JAR.is_file():
         raise SystemExit(f"{_JAR} is missing: run `make bench`, which builds it")
+    # Spark's Python workers get the Python of this process, and import peers.py.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.master("local[2]")
         .config("spark.jars", str(_JAR))
         .config("spark.driver.memory", heap)
-        .config("spark.driver.extraJavaOptions", java_options)
+        .config("spark.driver.extraJavaOptions", f"-XX:+ExitOnOutOfMemoryError {java_options}")
+        .config("spark.executorEnv.PYTHONPATH", str(_HERE))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
@@ -110,17 +115,7 @@ class Jvm:
 
     def __init__(self, spark: SparkSession) -> None:
         self._lang = _jvm(spark).java.lang
-        self._process = Path("/proc") / str(self._lang.ProcessHandle.current().pid())
-
-    def cpu_seconds(self) -> float:
-        """What it has used of all cores together, in user and system mode."""
-        # The command, in brackets, may hold anything; user and system time are the 14th and 15th field.
-        fields = (self._process / "stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def resident_bytes(self) -> int:
-        pages = int((self._process / "statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        self.pid = int(self._lang.ProcessHandle.current().pid())
 
     def heap_bytes(self) -> int:
         """What is alive: a full collection comes first."""

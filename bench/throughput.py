@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from statistics import median
 
 from bars import Sample
 from cases import Case
@@ -33,12 +34,19 @@ def measure(spark: SparkSession, case: Case, settings: Settings) -> Sample:
     its batches grow without end.
     """
     batches = _run(spark, case, case.asks, settings.throughput_warmup)
+    first = rate(batches)
     for _ in range(_TRIES):
         asked = case.asks and _MORE * _rate_while_busy(batches)
         batches = _run(spark, case, asked, settings.throughput_seconds)
         busy = _busy_seconds(batches) / (batches[-1].end - batches[0].start)
         if not case.asks or busy >= _BUSY:
-            return {"rate": rate(batches), "batches": len(batches), "busy": busy}
+            return {
+                "rate": rate(batches),
+                "first": first,
+                "batches": len(batches),
+                "batch_rows": median(batch.rows for batch in batches),
+                "busy": busy,
+            }
     raise RuntimeError(
         f"{case.name} was never busy all the time, not even when asked for {asked:,.0f} rows/s"
     )

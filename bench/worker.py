@@ -9,6 +9,7 @@ import json
 import sys
 from pathlib import Path
 
+import delay
 import idle
 import memory
 import throughput
@@ -16,7 +17,7 @@ from cases import CASES
 from settings import Settings
 from spark import new_session, versions
 
-MEASURES = {"throughput": throughput, "idle": idle, "memory": memory}
+MEASURES = {"throughput": throughput, "delay": delay, "idle": idle, "memory": memory}
 
 
 def main(kind: str, name: str, settings: str, out: str) -> None:

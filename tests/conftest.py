@@ -14,7 +14,7 @@ from processes import PACKAGE, Run, run_command, spark_environment
 from pytest_spark.config import SparkConfigBuilder
 
 from headwater import HeadwaterError
-from headwater._jar import verified_jar
+from headwater._spark.jar import verified_jar
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-spark has made its configuration of `spark_options`

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from processes import ROOT, program
 
-from headwater._java import find_java
+from headwater._spark.java import find_java
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 ZEROS = "0" * 64

@@ -12,7 +12,7 @@ import pyspark
 from processes import PACKAGE, program
 
 import headwater as hw
-from headwater._java import find_java
+from headwater._spark.java import find_java
 
 
 def headwater(

@@ -11,9 +11,9 @@ import pytest
 from processes import Run, program, run_command, wait_until
 
 import headwater as hw
-from headwater._jar import verified_jar
-from headwater._java import find_java
-from headwater._session import _check_spark
+from headwater._spark.jar import verified_jar
+from headwater._spark.java import find_java
+from headwater._spark.session import _check_spark
 
 COLUMNS = ["timestamp", "value"]
 

@@ -1,17 +1,42 @@
-"""Sources for Spark Structured Streaming, with correct offsets.
+"""Sources for Spark Structured Streaming, written in Python, with correct offsets.
 
     import headwater as hw
-    from headwater.sources import random_alpha
+
+    @hw.source("n LONG, square LONG")
+    def squares():
+        for n in itertools.count():
+            yield n, n * n
 
     spark = hw.session()
-    words = hw.stream(spark, random_alpha(len=5), max_rows_per_trigger=1000)
+    spark.readStream.format("squares").load()
 
 Importing this package imports neither pyspark nor py4j: they come in with the first call that needs them.
 """
 
+from headwater._author.define import source
+from headwater._author.reading import CAUGHT_UP, At
+from headwater._author.registry import registered
+from headwater._author.secret import Secret
+from headwater._author.source import Source
 from headwater._errors import HeadwaterError
-from headwater._session import attach, session
-from headwater._stream import stream
+from headwater._feed.order import shard
+from headwater._feed.status import feeds
+from headwater._spark.session import attach, session
+from headwater._spark.stream import stream
 from headwater._version import __version__
 
-__all__ = ["HeadwaterError", "__version__", "attach", "session", "stream"]
+__all__ = [
+    "CAUGHT_UP",
+    "At",
+    "HeadwaterError",
+    "Secret",
+    "Source",
+    "__version__",
+    "attach",
+    "feeds",
+    "registered",
+    "session",
+    "shard",
+    "source",
+    "stream",
+]

@@ -5,9 +5,9 @@ import io
 import sys
 from collections.abc import Sequence
 
-from headwater import _doctor
 from headwater._errors import HeadwaterError
-from headwater._jar import verified_jar
+from headwater._spark import doctor
+from headwater._spark.jar import verified_jar
 from headwater._version import __version__
 
 __all__ = ["main"]
@@ -41,7 +41,7 @@ def _jar() -> int:
 
 def _examine() -> int:
     failures = 0
-    for finding in _doctor.examine():
+    for finding in doctor.examine():
         print(finding, flush=True)
         failures += not finding.ok
     return min(failures, 1)

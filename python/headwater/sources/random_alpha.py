@@ -1,6 +1,6 @@
 """Random words, made in the JVM: the source to try things with."""
 
-from headwater._source import JvmSource
+from headwater._author.jvm_source import JvmSource
 
 __all__ = ["random_alpha"]
 

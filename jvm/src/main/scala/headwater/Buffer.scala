@@ -45,7 +45,8 @@ private[headwater] final class Buffer(
   @GuardedBy("lock") private[this] var latestSeq = first - 1
   @GuardedBy("lock") private[this] var addedBytes = 0L
   @GuardedBy("lock") private[this] var blockedNanos = 0L
-  @GuardedBy("lock") private[this] var blockedSince: Option[Long] = None
+  @GuardedBy("lock") private[this] var blockedSince = 0L
+  @GuardedBy("lock") private[this] var blockedAppends = 0
   @GuardedBy("lock") private[this] var closed = false
 
   /** Adds the rows of one Arrow batch, in order. Blocks while there is no room; a batch that does not fit whole goes in
@@ -73,7 +74,7 @@ private[headwater] final class Buffer(
   /** The lowest seq that was not dropped. */
   def firstNotDropped: Long = locked(firstHeld)
 
-  /** The feed waits for room. */
+  /** A feed waits for room. */
   def isBlocked: Boolean = locked(blocked)
 
   /** The furthest end of a window that begins at `start` and respects both limits; `start` when no row is beyond it. One
@@ -150,7 +151,7 @@ private[headwater] final class Buffer(
       waitingBytes = waitingBytes,
       latest = latestSeq,
       readRows = latestSeq - first + 1,
-      blockedNanos = blockedNanos + blockedSince.fold(0L)(now - _),
+      blockedNanos = blockedNanos + (if (blockedAppends > 0) now - blockedSince else 0L),
       lagNanos = if (waiting == 0) 0L else now - chunks(indexOf(taken + 1)).addedAt
     )
   }
@@ -162,7 +163,7 @@ private[headwater] final class Buffer(
   }
 
   /** A feed that was given room and has not woken yet is blocked no more. */
-  @GuardedBy("lock") private def blocked: Boolean = blockedSince.nonEmpty && taken < latestSeq
+  @GuardedBy("lock") private def blocked: Boolean = blockedAppends > 0 && taken < latestSeq
 
   @GuardedBy("lock") private def waitingBytes: Long = addedBytes - weightUpTo(taken)
 
@@ -182,13 +183,13 @@ private[headwater] final class Buffer(
   }
 
   @GuardedBy("lock") private def awaitRoom(): Unit = {
-    val since = nanoTime()
-    blockedSince = Some(since)
+    if (blockedAppends == 0) blockedSince = nanoTime()
+    blockedAppends += 1
     blockedOrOver.signalAll()
     try roomOrClosed.await()
     finally {
-      blockedNanos += nanoTime() - since
-      blockedSince = None
+      blockedAppends -= 1
+      if (blockedAppends == 0) blockedNanos += nanoTime() - blockedSince
     }
   }
 

@@ -74,7 +74,7 @@ private[headwater] final class BufferedSource(
     val end = math.min(bound, buffer.endWithin(from, admission.maxRows, admission.maxBytes))
     // The failure is looked at first: by then all rows that the feed gave are in the buffer, and they come before it.
     thread.failure.filter(_ => from >= buffer.latest).foreach { e =>
-      throw new IllegalStateException(s"The feed of source '$name' failed: $e", e)
+      throw new FeedFailedException(s"The feed of source '$name' failed: ${whatFailed(e)}", e)
     }
     if (end <= from || isTooFew(bound - from, admission, buffer, thread)) start
     else SeqOffset(name, run, end)
@@ -175,7 +175,7 @@ private[headwater] final class BufferedSource(
   /** Waits here, in the first call, for the feed to catch up: an offset that does not move ends the query. */
   private def endOfAvailableNow(buffer: Buffer, thread: FeedThread): Long =
     synchronized(fixedEnd).getOrElse {
-      buffer.awaitCatchUp(options.availableNowWait)(thread.isOver)
+      buffer.awaitCatchUp(options.availableNowWait)(thread.isCaughtUp)
       val end = buffer.latest
       synchronized { fixedEnd = Some(end) }
       end
@@ -205,6 +205,11 @@ private[headwater] final class BufferedSource(
       throw new DataLossException(s"$what Set the option failOnDataLoss to false to go on without them.")
     logWarning(s"$what Going on without them, as failOnDataLoss is false.")
     synchronized { rowsLost += goneUpTo - from }
+  }
+
+  private def whatFailed(e: Throwable): String = e match {
+    case told: FeedFailedException => told.getMessage
+    case other => other.toString
   }
 
   private def seqOf(offset: AnyOffset): Long = parse(offset).seq

@@ -5,15 +5,27 @@ trait Feed {
 
   /** Called once, on a thread of its own. To return is to say that there are no more rows; to throw fails the query,
     * once Spark has read what was given before.
-    *
-    * @param give
-    *   takes the rows of one Arrow batch. It blocks while the buffer is full, and returns false when the feed has to
-    *   end.
     */
-  def run(give: ArrowRows => Boolean): Unit
+  def run(out: Outlet): Unit
 
   /** Called from another thread, once, to make [[run]] return soon: close what it may be blocked on. The thread is
-    * interrupted afterwards.
+    * interrupted afterwards. It may come before [[run]] and after it; it takes a few seconds at most.
     */
   def close(): Unit
+}
+
+/** Where a feed puts its rows. Any number of threads may use it. */
+trait Outlet {
+
+  /** Takes the rows of one Arrow batch. Blocks while the buffer is full.
+    *
+    * @return
+    *   false when the feed has to end
+    */
+  def give(rows: ArrowRows): Boolean
+
+  /** The feed has given all that its upstream has for now. A run that ends with what is available need not wait longer. */
+  def caughtUp(): Unit
+
+  def status: Buffer.Status
 }

@@ -11,6 +11,7 @@ import org.apache.spark.internal.Logging
 private[headwater] final class FeedThread(feed: Feed, buffer: Buffer, name: String) extends Logging {
 
   @GuardedBy("this") private[this] var running = true
+  @GuardedBy("this") private[this] var hasCaughtUp = false
   @GuardedBy("this") private[this] var error: Option[Throwable] = None
   @GuardedBy("this") private[this] var stopping = false
 
@@ -21,6 +22,9 @@ private[headwater] final class FeedThread(feed: Feed, buffer: Buffer, name: Stri
   /** No row will come any more. */
   def isOver: Boolean = synchronized(!running)
 
+  /** No row will come soon: the feed is over, or it said that it has caught up. */
+  def isCaughtUp: Boolean = synchronized(!running || hasCaughtUp)
+
   /** What the feed failed with. An error that comes after [[stop]] is the stop's own doing, and none. */
   def failure: Option[Throwable] = synchronized(error)
 
@@ -28,6 +32,7 @@ private[headwater] final class FeedThread(feed: Feed, buffer: Buffer, name: Stri
     * interrupted thread too: `query.stop()` interrupts the one that calls this.
     */
   def stop(timeoutMillis: Long): Boolean = {
+    val deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMillis)
     val first = synchronized {
       val was = stopping
       stopping = true
@@ -39,17 +44,28 @@ private[headwater] final class FeedThread(feed: Feed, buffer: Buffer, name: Stri
       catch { case NonFatal(e) => logWarning(s"$name: closing the feed failed", e) }
     }
     thread.interrupt()
-    joinUninterruptibly(timeoutMillis)
+    Waiting.join(thread, deadline)
     !thread.isAlive
   }
 
   private def live(): Unit =
-    try feed.run(buffer.append)
+    try feed.run(outlet)
     catch { case e: Throwable => fail(e) }
     finally {
       synchronized { running = false }
       buffer.wake()
     }
+
+  private def outlet: Outlet = new Outlet {
+    override def give(rows: ArrowRows): Boolean = buffer.append(rows)
+
+    override def caughtUp(): Unit = {
+      FeedThread.this.synchronized { hasCaughtUp = true }
+      buffer.wake()
+    }
+
+    override def status: Buffer.Status = buffer.status
+  }
 
   private def fail(e: Throwable): Unit = synchronized {
     if (stopping) logDebug(s"$name: ended while stopping", e)
@@ -57,17 +73,5 @@ private[headwater] final class FeedThread(feed: Feed, buffer: Buffer, name: Stri
       error = Some(e)
       logError(s"$name: the feed failed", e)
     }
-  }
-
-  private def joinUninterruptibly(millis: Long): Unit = {
-    val deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis)
-    var interrupted = false
-    var left = millis
-    while (thread.isAlive && left > 0) {
-      try thread.join(left)
-      catch { case _: InterruptedException => interrupted = true }
-      left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime())
-    }
-    if (interrupted) Thread.currentThread().interrupt()
   }
 }

@@ -40,20 +40,20 @@ private[headwater] final class RandomAlpha(
 
   override def close(): Unit = closed.countDown()
 
-  override def run(give: ArrowRows => Boolean): Unit =
+  override def run(out: Outlet): Unit =
     Using.resource(new RootAllocator()) { allocator =>
       Using.resource(new Writer(allocator, length, rowsPerBatch, nowMicros)) { writer =>
-        if (rowsPerSecond == 0) runFreely(writer, give) else runPaced(writer, give)
+        if (rowsPerSecond == 0) runFreely(writer, out) else runPaced(writer, out)
       }
     }
 
-  private def runFreely(writer: Writer, give: ArrowRows => Boolean): Unit = {
+  private def runFreely(writer: Writer, out: Outlet): Unit = {
     var seq = first
-    while (!isClosed && give(writer.write(seed, seq, rowsPerBatch))) seq += rowsPerBatch
+    while (!isClosed && out.give(writer.write(seed, seq, rowsPerBatch))) seq += rowsPerBatch
   }
 
   /** Every tick makes the rows that are due by then. */
-  private def runPaced(writer: Writer, give: ArrowRows => Boolean): Unit = {
+  private def runPaced(writer: Writer, out: Outlet): Unit = {
     var wokeAt = System.nanoTime()
     val pacer = new Pacer(rowsPerSecond, wokeAt)
     var seq = first
@@ -65,7 +65,7 @@ private[headwater] final class RandomAlpha(
         val rows = math.min(due, rowsPerBatch.toLong).toInt
         val batch = writer.write(seed, seq, rows)
         val givenAt = System.nanoTime()
-        open = give(batch)
+        open = out.give(batch)
         pacer.gave(rows, System.nanoTime() - givenAt)
         seq += rows
         due -= rows

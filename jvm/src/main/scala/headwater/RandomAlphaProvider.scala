@@ -3,9 +3,7 @@ package headwater
 import java.security.SecureRandom
 
 import org.apache.spark.sql.SQLContext
-import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap
 import org.apache.spark.sql.execution.streaming.Source
-import org.apache.spark.sql.sources.{BaseRelation, DataSourceRegister, RelationProvider, StreamSourceProvider}
 import org.apache.spark.sql.types.{StringType, StructType, TimestampType}
 
 /** What Spark loads for `spark.readStream.format("random_alpha")`. It finds this class through the services file beside
@@ -14,7 +12,7 @@ import org.apache.spark.sql.types.{StringType, StructType, TimestampType}
   * Options are read in [[sourceSchema]], which `load()` calls: an error in [[createSource]] would show only after
   * `start()` has returned.
   */
-final class RandomAlphaProvider extends StreamSourceProvider with RelationProvider with DataSourceRegister {
+final class RandomAlphaProvider extends StreamProvider {
   import RandomAlphaProvider._
 
   override def shortName(): String = Name
@@ -42,8 +40,7 @@ final class RandomAlphaProvider extends StreamSourceProvider with RelationProvid
       parameters: Map[String, String]
   ): Source = {
     val options = Options.read(parameters)
-    val random = new SecureRandom
-    val seed = options.seed.getOrElse(random.nextLong())
+    val seed = options.seed.getOrElse(new SecureRandom().nextLong())
     new BufferedSource(
       sqlContext.sparkSession,
       Name,
@@ -51,16 +48,10 @@ final class RandomAlphaProvider extends StreamSourceProvider with RelationProvid
       RandomAlpha.arrowSchema.serializeAsMessage(),
       options.buffered,
       first => new RandomAlpha(options.length, options.rowsPerSecond, seed, first),
-      run = f"${random.nextLong()}%016x",
+      run = newRun(),
       description = s"$Name[len=${options.length}, rowsPerSecond=${options.rowsPerSecond}]"
     )
   }
-
-  /** `spark.read` ends up here. */
-  override def createRelation(sqlContext: SQLContext, parameters: Map[String, String]): BaseRelation =
-    throw new UnsupportedOperationException(
-      s"Source '$Name' is a stream: use spark.readStream.format(\"$Name\") in place of spark.read.format(\"$Name\")."
-    )
 }
 
 private object RandomAlphaProvider {
@@ -76,11 +67,7 @@ private object RandomAlphaProvider {
 
     def read(parameters: Map[String, String]): Options = {
       import SourceOptions._
-      val written = parameters match {
-        case spelled: CaseInsensitiveMap[String @unchecked] => spelled.originalMap
-        case plain => plain
-      }
-      val options = new SourceOptions(Name, written, names)
+      val options = new SourceOptions(Name, written(parameters), names)
       Options(
         options.required("len")(wholeNumber(1, 65536)).toInt,
         options.optional("rowsPerSecond")(wholeNumber(0, 1000000000)).getOrElse(500L),

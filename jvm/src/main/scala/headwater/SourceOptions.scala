@@ -4,6 +4,7 @@ import java.util.Locale
 import java.util.concurrent.TimeUnit
 
 import org.apache.spark.network.util.JavaUtils
+import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap
 
 /** The options that one `load()` was given to a source, read strictly: each error names the option, its value and what is
   * allowed. Names match ignoring case and underscores.
@@ -43,6 +44,18 @@ private[headwater] final class SourceOptions(
 }
 
 private[headwater] object SourceOptions {
+
+  /** Options as they were written: Spark hands them over with their names in lower case, and with what they were. */
+  def written(parameters: Map[String, String]): Map[String, String] = parameters match {
+    case spelled: CaseInsensitiveMap[String @unchecked] => spelled.originalMap
+    case plain => plain
+  }
+
+  /** Those that are called as one of `names`, and the others. */
+  def split(written: Map[String, String], names: Seq[String]): (Map[String, String], Map[String, String]) = {
+    val ours = names.map(plain).toSet
+    written.partition { case (name, _) => ours(plain(name)) }
+  }
 
   /** How a value is read, and what is said of a value that cannot be. */
   final case class Reader[T](allowed: String)(val parse: String => Option[T])

@@ -519,7 +519,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
   test("stop is bounded when the feed cannot be moved") {
     @volatile var release = false
     val stubborn = new Feed {
-      override def run(give: ArrowRows => Boolean): Unit = while (!release) {
+      override def run(out: Outlet): Unit = while (!release) {
         try Thread.sleep(10)
         catch { case _: InterruptedException => }
       }

@@ -14,12 +14,12 @@ class RandomAlphaSuite extends AnyFunSuite {
   /** Runs a feed until it has given `rows` rows, and returns them as Spark would see them. */
   private def take(feed: RandomAlpha, rows: Int): Seq[(Long, String)] = {
     val taken = mutable.Buffer.empty[(Long, String)]
-    feed.run { batch =>
+    feed.run(Taking { batch =>
       val decoded = new SliceRows(arrowSchema, Iterator(Slice.whole(batch)), new RootAllocator)
       try decoded.foreach(row => taken += row.getLong(0) -> row.getString(1))
       finally decoded.close()
       taken.length < rows
-    }
+    })
     taken.toSeq.take(rows)
   }
 
@@ -66,27 +66,27 @@ class RandomAlphaSuite extends AnyFunSuite {
   test("a paced feed gives no more rows than are due") {
     val from = System.nanoTime()
     var soFar = 0L
-    new RandomAlpha(3, rowsPerSecond = 200, seed = 1, first = 0).run { rows =>
+    new RandomAlpha(3, rowsPerSecond = 200, seed = 1, first = 0).run(Taking { rows =>
       soFar += rows.count
       assert(soFar <= (System.nanoTime() - from) * 200 / 1000000000L)
       soFar < 100
-    }
+    })
   }
 
   test("Arrow batches stay below the size from which a JVM's heap takes more than they weigh") {
     Seq(1, 9, 36, 37, 100, 1000, 65536).foreach { length =>
       var weight = 0
-      new RandomAlpha(length, rowsPerSecond = 0, seed = 1, first = 0).run { rows =>
+      new RandomAlpha(length, rowsPerSecond = 0, seed = 1, first = 0).run(Taking { rows =>
         weight = rows.bytes.length
         false
-      }
+      })
       assert(weight < 512 * 1024)
     }
   }
 
   test("close ends a feed that waits for its next row") {
     val feed = new RandomAlpha(3, rowsPerSecond = 1, seed = 1, first = 0)
-    val thread = new Thread(() => feed.run(_ => true))
+    val thread = new Thread(() => feed.run(Taking(_ => true)))
     thread.start()
     feed.close()
     thread.join(20000)

@@ -104,7 +104,7 @@ object Script {
       step
     }
 
-    override def run(give: ArrowRows => Boolean): Unit = {
+    override def run(out: Outlet): Unit = {
       var open = true
       while (open) {
         val step = todo.take()
@@ -113,7 +113,7 @@ object Script {
             case Give(values) =>
               val rows = arrow(values)
               last = new WeakReference(rows)
-              open = give(rows)
+              open = out.give(rows)
             case Fail(error) => throw error
             case End | Close => open = false
           }

@@ -1,9 +1,9 @@
-"""A source as a value: what is to be read, without Spark and before any of it is."""
+"""A source whose rows are made in the JVM, as a value."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from headwater._options import OptionValue, camel, encode
+from headwater._author.options import OptionValue, camel, encode
 
 __all__ = ["JvmSource"]
 

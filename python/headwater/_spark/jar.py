@@ -12,7 +12,7 @@ from headwater._version import __version__
 
 __all__ = ["verified_jar"]
 
-_FOLDER = Path(__file__).resolve().parent / "jars"
+_FOLDER = Path(__file__).resolve().parent.parent / "jars"
 _REMEDY = "install headwater again, or in a source checkout run `make setup`, which builds the jar"
 
 

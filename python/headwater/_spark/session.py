@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from headwater._errors import HeadwaterError
-from headwater._jar import verified_jar
-from headwater._launch import jar_in_spark_jars
+from headwater._spark.jar import verified_jar
+from headwater._spark.launch import jar_in_spark_jars
 from headwater._version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["attach", "session"]
+__all__ = ["attach", "is_classic", "session"]
 
 _log = logging.getLogger("headwater")
 _lock = threading.RLock()
@@ -58,17 +58,28 @@ def attach(spark: SparkSession) -> SparkSession:
         _check_running(spark)
         if spark not in _attached:
             _check_spark(spark.version)
-            if kind.startswith("pyspark.sql.connect."):
-                origin = _attach_connect(spark)
-            else:
-                origin = _attach_classic(spark)
+            origin = _attach_classic(spark) if is_classic(spark) else _attach_connect(spark)
             _check_format(spark, origin)
+            if is_classic(spark):
+                _join(spark)
             _attached.add(spark)
     return spark
 
 
+def is_classic(spark: SparkSession) -> bool:
+    """Whether the session's JVM is driven by this process, and not by a Connect server."""
+    return not type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def _join(spark: SparkSession) -> None:
+    from headwater._spark import crossing
+    from headwater._spark.bridge import Driver
+
+    crossing.join(Driver(spark))
+
+
 def _check_running(spark: SparkSession) -> None:
-    from headwater._bridge import is_stopped
+    from headwater._spark.bridge import is_stopped
 
     if is_stopped(spark):
         raise HeadwaterError("this session is stopped", "make a new one, for instance with hw.session()")
@@ -86,7 +97,7 @@ def _check_spark(version: str) -> None:
 
 
 def _attach_classic(spark: SparkSession) -> str:
-    from headwater._bridge import Driver
+    from headwater._spark.bridge import Driver
 
     driver = Driver(spark)
     if driver.scala_version.rpartition(".")[0] != "2.13":

@@ -5,7 +5,7 @@ import os
 import sys
 
 from headwater._errors import HeadwaterError
-from headwater._session import session
+from headwater._spark.session import session
 
 __all__ = ["main"]
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater import _conf
-from headwater._jar import verified_jar
-from headwater._java import usable_java
+from headwater._spark import conf
+from headwater._spark.jar import verified_jar
+from headwater._spark.java import usable_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ def jar_in_spark_jars(builder: SparkSession.Builder) -> Iterator[None]:
 
     Does nothing where a JVM runs already, whose class path is fixed, nor for a Connect server elsewhere.
     """
-    from headwater._bridge import jvm_started
+    from headwater._spark.bridge import jvm_started
 
     options: dict[str, str] = builder._options
     remote = options.get("spark.remote", os.environ.get("SPARK_REMOTE", ""))
@@ -38,12 +38,12 @@ def jar_in_spark_jars(builder: SparkSession.Builder) -> Iterator[None]:
     jar = str(verified_jar())
     set_before = os.environ.get(_SUBMIT_ARGS)
     args = "pyspark-shell" if set_before is None else set_before
-    jars = _conf.submit_jars(args) or options.get("spark.jars") or _conf.default_jars(args, _conf_dir())
+    jars = conf.submit_jars(args) or options.get("spark.jars") or conf.default_jars(args, _conf_dir())
     if (
         "spark.jars" in options
     ):  # the SparkContext takes the builder's list over what its JVM was started with
-        builder.config("spark.jars", _conf.append_jar(options["spark.jars"], jar))
-    os.environ[_SUBMIT_ARGS] = _conf.with_jars(args, _conf.append_jar(jars, jar))
+        builder.config("spark.jars", conf.append_jar(options["spark.jars"], jar))
+    os.environ[_SUBMIT_ARGS] = conf.with_jars(args, conf.append_jar(jars, jar))
     try:
         yield
     finally:

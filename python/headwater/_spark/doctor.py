@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater._errors import HeadwaterError
-from headwater._jar import verified_jar
-from headwater._java import OLDEST, find_java, usable_java
+from headwater._spark.jar import verified_jar
+from headwater._spark.java import OLDEST, find_java, usable_java
 from headwater._version import __version__
 
 __all__ = ["Finding", "examine"]
@@ -149,8 +149,8 @@ def pythons() -> Finding:
 
 def session(timeout: float = 180) -> Iterator[Finding]:
     """Start a small session in a process of its own: Spark's log stays out of the report, and a hang ends."""
-    command = [sys.executable, "-m", "headwater._probe"]
-    remedy = "start Spark by hand to see its log: python -m headwater._probe"
+    command = [sys.executable, "-m", "headwater._spark.probe"]
+    remedy = "start Spark by hand to see its log: python -m headwater._spark.probe"
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:

@@ -7,6 +7,7 @@ it looks only where the calling thread looks.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,6 +98,33 @@ class Driver:
 
     def add_to_executors(self, jar: Path) -> None:
         self._context._jsc.sc().addJar(str(jar))
+
+    def open_bridge(self, unix: bool) -> dict[str, str]:
+        """Where the JVM listens for this process, and the secret to say there."""
+        return dict(json.loads(self._bridge().open(unix)))
+
+    def register(self, name: str) -> str:
+        """Make `format(name)` known. The answer is empty, or says why only the plain form works."""
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            return str(self._bridge().register(name))
+        except Py4JJavaError as error:
+            raise ValueError(str(error.java_exception.getMessage())) from None
+
+    def status(self) -> dict[str, dict[str, int]]:
+        """What waits in the buffers of Python's feeds."""
+        return dict(json.loads(self._bridge().status()))
+
+    @property
+    def is_gone(self) -> bool:
+        """The JVM has ended, or this process has started another one."""
+        from pyspark import SparkContext
+
+        return SparkContext._gateway is not self._gateway
+
+    def _bridge(self) -> Any:
+        return self._loader.loadClass("headwater.Bridge$").getField("MODULE$").get(None)
 
     def _base_loader(self) -> Any:
         """The highest loader that can be added to: what `ADD JAR` puts below belongs to one thread only."""

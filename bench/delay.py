@@ -1,0 +1,54 @@
+"""How old a row is when `foreachBatch` gets it, at a few rows per second and without a trigger.
+
+A row's timestamp is the time when it was due: a source of headwater's yields it then, and a reader that is
+asked gives it when it is next asked. Both clocks are the machine's.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import chain
+from statistics import median, quantiles
+
+from bars import Sample
+from cases import Case
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import unix_micros
+from settings import Settings
+from sink import Sink
+from spark import let_run, running
+
+__all__ = ["HEAP", "JAVA_OPTIONS", "measure"]
+
+HEAP = "1g"
+JAVA_OPTIONS = "-Xms1g"
+
+
+class Delays(Sink):
+    """In seconds, for each batch those of its rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[list[float]] = []
+
+    def take(self, rows: DataFrame) -> None:
+        now = time.time()
+        due = rows.select(unix_micros("timestamp").alias("micros")).collect()
+        self.batches.append([now - row.micros / 1e6 for row in due])
+
+
+def measure(spark: SparkSession, case: Case, settings: Settings) -> Sample:
+    sink = Delays()
+    with running(case.load(spark, case.asks).writeStream.foreachBatch(sink).start()) as query:
+        let_run(query, settings.delay_warmup)
+        sink.rest()
+        sink.batches.clear()
+        let_run(query, settings.delay_seconds)
+        sink.rest()
+        delays = [*chain.from_iterable(sink.batches)]
+    return {
+        "median": median(delays),
+        "p95": quantiles(delays, n=20)[-1],
+        "rows": len(delays),
+        "batches": len(sink.batches),
+    }

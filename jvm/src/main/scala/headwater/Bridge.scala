@@ -1,0 +1,132 @@
+package headwater
+
+import java.nio.channels.SocketChannel
+import java.util.concurrent.{CompletableFuture, ConcurrentHashMap}
+import java.util.concurrent.TimeUnit.NANOSECONDS
+import javax.annotation.concurrent.GuardedBy
+
+import scala.jdk.CollectionConverters._
+import scala.util.Try
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.ObjectNode
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.datasources.DataSource
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.util.MutableURLClassLoader
+
+/** The crossing between this JVM and the Python process that drives it: one [[BridgeServer]], the [[Peer]] that has
+  * connected to it, and the feeds that run there.
+  */
+private[headwater] final class Bridge(unix: Boolean) extends Logging {
+  private[this] val feeds = new ConcurrentHashMap[String, Outlet]
+
+  @GuardedBy("this") private[this] var peer: Option[Peer] = None
+
+  val server = new BridgeServer(unix, connected)
+
+  def isConnected: Boolean = synchronized(peer).exists(_.isAlive)
+
+  /** Fails at once where no Python is connected. */
+  def ask(what: String, body: ObjectNode): CompletableFuture[JsonNode] =
+    synchronized(peer).fold(Bridge.nobody)(_.ask(what, body))
+
+  def started(feed: String, out: Outlet): Unit = feeds.put(feed, out)
+
+  def ended(feed: String): Unit = feeds.remove(feed)
+
+  def status: String = {
+    val all = Peer.Json.createObjectNode()
+    feeds.asScala.foreach { case (feed, out) =>
+      val status = out.status
+      all
+        .putObject(feed)
+        .put("waitingRows", status.waitingRows)
+        .put("waitingBytes", status.waitingBytes)
+        .put("blockedMs", NANOSECONDS.toMillis(status.blockedNanos))
+    }
+    Peer.Json.writeValueAsString(all)
+  }
+
+  private def connected(channel: SocketChannel): Unit = {
+    val before = synchronized {
+      val before = peer
+      peer = Some(new Peer(channel))
+      before
+    }
+    before.foreach(_.close())
+  }
+}
+
+/** What Python calls, through py4j. */
+object Bridge {
+  @GuardedBy("this") private[this] var bridge: Option[Bridge] = None
+  @GuardedBy("this") private[this] var named = Map.empty[String, String]
+
+  /** Where to connect, and what to say there, as JSON. The socket is opened by the first call.
+    *
+    * @param unix
+    *   whether Python can connect to a Unix domain socket
+    */
+  def open(unix: Boolean): String = {
+    val server = synchronized {
+      if (bridge.isEmpty) bridge = Some(new Bridge(unix))
+      bridge.get.server
+    }
+    Peer.Json.writeValueAsString(
+      Peer.Json.createObjectNode().put("address", server.address).put("secret", server.secret)
+    )
+  }
+
+  def isConnected: Boolean = synchronized(bridge).exists(_.isConnected)
+
+  /** Makes `format(name)` work, in every thread. The answer is empty, or says why only `format("headwater")` will do.
+    *
+    * @throws InvalidOptionException
+    *   when the name is another format's
+    */
+  def register(name: String): String = synchronized {
+    named.getOrElse(
+      name, {
+        require(SeqOffset.isName(name), s"not a source name: '$name'")
+        refuseClash(name)
+        val why = addProvider(name)
+        named += name -> why
+        why
+      }
+    )
+  }
+
+  /** What waits in the buffers of the feeds in Python, as JSON. */
+  def status(): String = synchronized(bridge).fold("{}")(_.status)
+
+  private[headwater] def current: Bridge = synchronized(bridge).getOrElse(throw Bridge.noPython)
+
+  private def addProvider(name: String): String = {
+    val loaders = Seq(getClass.getClassLoader, Thread.currentThread().getContextClassLoader)
+    loaders.collectFirst { case open: MutableURLClassLoader => open } match {
+      case Some(loader) =>
+        loader.addURL(ProviderJar.write(name).toUri.toURL)
+        ""
+      case None =>
+        s"headwater's jar was loaded by ${loaders.head}, to which nothing can be added; start Spark with the jar in " +
+          s"spark.jars for format(\"$name\"). What works: format(\"headwater\").option(\"source\", \"$name\"), and hw.stream"
+    }
+  }
+
+  private def refuseClash(name: String): Unit =
+    Try(DataSource.lookupDataSource(name, SQLConf.get))
+      .filter(_.getName != ProviderJar.className(name))
+      .foreach { other =>
+        throw new InvalidOptionException(
+          s"The name '$name' is taken: format(\"$name\") is ${other.getName}. Give the source another name."
+        )
+      }
+
+  private def nobody: CompletableFuture[JsonNode] = CompletableFuture.failedFuture(noPython)
+
+  private def noPython = new BridgeException(
+    "No Python process is attached to this Spark. A source that is written in Python runs in the Python process that drives " +
+      "Spark: call hw.attach(spark) there. It cannot run in a Spark Connect session, nor in an application in Scala."
+  )
+}

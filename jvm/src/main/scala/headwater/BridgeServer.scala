@@ -1,0 +1,147 @@
+package headwater
+
+import java.io.IOException
+import java.net.{InetAddress, InetSocketAddress, StandardProtocolFamily, UnixDomainSocketAddress}
+import java.nio.ByteBuffer
+import java.nio.channels.{ServerSocketChannel, SocketChannel}
+import java.nio.charset.StandardCharsets.US_ASCII
+import java.nio.file.Files
+import java.security.{MessageDigest, SecureRandom}
+import java.util.concurrent.{ConcurrentHashMap, CompletableFuture, Executors, Semaphore, TimeUnit}
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+
+/** The local socket to which the driver's Python connects. It is a Unix domain socket in a folder that only this user can
+  * enter, or else a port of the loopback interface.
+  *
+  * Who connects says one line first, `headwater SECRET control` or `headwater SECRET feed ID`, and is answered `ok`. Who
+  * does not know the secret, or takes too long to say it, is cut off, and nobody else notices.
+  *
+  * @param onControl
+  *   gets the connection over which Python takes its orders
+  */
+private[headwater] final class BridgeServer(unix: Boolean, onControl: SocketChannel => Unit)
+    extends AutoCloseable
+    with Logging {
+  import BridgeServer._
+
+  /** What Python has to say; it gets it through py4j. */
+  val secret: String = {
+    val bytes = new Array[Byte](32)
+    new SecureRandom().nextBytes(bytes)
+    bytes.map(b => f"$b%02x").mkString
+  }
+
+  private[this] val server = if (unix) unixServer().getOrElse(loopbackServer()) else loopbackServer()
+  private[this] val expected = new ConcurrentHashMap[String, CompletableFuture[SocketChannel]]
+  private[this] val strangers = new Semaphore(MaxStrangers)
+  private[this] val timer = Executors.newSingleThreadScheduledExecutor(daemon("headwater-bridge-timer"))
+
+  daemon("headwater-bridge").newThread(() => accept()).start()
+
+  /** `unix:PATH` or `tcp:PORT`. */
+  def address: String = server.getLocalAddress match {
+    case file: UnixDomainSocketAddress => s"unix:${file.getPath}"
+    case port: InetSocketAddress => s"tcp:${port.getPort}"
+    case other => throw new IllegalStateException(s"an address of an unknown kind: $other")
+  }
+
+  /** The connection that the feed of that name will open. */
+  def expect(feed: String): CompletableFuture[SocketChannel] =
+    expected.computeIfAbsent(feed, _ => new CompletableFuture)
+
+  /** A connection that comes after this is closed. */
+  def expectNoMore(feed: String): Unit = expected.remove(feed)
+
+  override def close(): Unit = {
+    timer.shutdownNow()
+    server.close()
+  }
+
+  private def accept(): Unit =
+    try {
+      while (server.isOpen) {
+        val channel = server.accept()
+        if (strangers.tryAcquire())
+          daemon("headwater-bridge-greeting").newThread(() => greet(channel)).start()
+        else channel.close()
+      }
+    } catch {
+      case NonFatal(e) => if (server.isOpen) logError("headwater's bridge takes no more connections", e)
+    }
+
+  private def greet(channel: SocketChannel): Unit = {
+    val cutOff = timer.schedule((() => channel.close()): Runnable, GreetingMillis, TimeUnit.MILLISECONDS)
+    try {
+      firstLine(channel).split(' ') match {
+        case Array("headwater", said, "control") if isSecret(said) => admit(channel)(onControl)
+        case Array("headwater", said, "feed", id) if isSecret(said) =>
+          Option(expected.remove(id)) match {
+            case Some(waiting) => admit(channel)(given => if (!waiting.complete(given)) given.close())
+            case None => throw new IOException("no feed of that name is expected")
+          }
+        case _ => throw new IOException("the secret is wrong or missing")
+      }
+    } catch {
+      case NonFatal(e) =>
+        logWarning(s"A connection to headwater's bridge was refused: ${e.getMessage}")
+        channel.close()
+    } finally {
+      cutOff.cancel(false)
+      strangers.release()
+    }
+  }
+
+  private def admit(channel: SocketChannel)(take: SocketChannel => Unit): Unit = {
+    channel.write(ByteBuffer.wrap("ok\n".getBytes(US_ASCII)))
+    take(channel)
+  }
+
+  /** Byte by byte: what follows the line belongs to whoever gets the connection. */
+  private def firstLine(channel: SocketChannel): String = {
+    val line = new StringBuilder
+    val one = ByteBuffer.allocate(1)
+    while (line.isEmpty || line.last != '\n') {
+      if (channel.read(one.clear()) < 0 || line.length >= MaxGreeting)
+        throw new IOException("it did not say who it is")
+      line += one.get(0).toChar
+    }
+    line.toString.trim
+  }
+
+  /** In constant time, so that a guess learns nothing from how long it took to be refused. */
+  private def isSecret(said: String): Boolean =
+    MessageDigest.isEqual(said.getBytes(US_ASCII), secret.getBytes(US_ASCII))
+
+  private def unixServer(): Option[ServerSocketChannel] =
+    try {
+      val folder = Files.createTempDirectory("headwater-") // for its owner only, by Java's own default
+      folder.toFile.deleteOnExit()
+      val file = folder.resolve("bridge")
+      file.toFile.deleteOnExit()
+      val server = ServerSocketChannel.open(StandardProtocolFamily.UNIX)
+      try Some(server.bind(UnixDomainSocketAddress.of(file)))
+      catch { case e: IOException => server.close(); throw e } // a path may be too long for a socket
+    } catch {
+      case e @ (_: IOException | _: UnsupportedOperationException) =>
+        logInfo(s"no Unix domain socket for headwater's bridge, so it is a port: $e")
+        None
+    }
+
+  private def loopbackServer(): ServerSocketChannel =
+    ServerSocketChannel.open().bind(new InetSocketAddress(InetAddress.getLoopbackAddress, 0))
+}
+
+private[headwater] object BridgeServer {
+  private val GreetingMillis = 10000L
+  private val MaxGreeting = 256
+  private val MaxStrangers = 64
+
+  def daemon(name: String): java.util.concurrent.ThreadFactory = { work =>
+    val thread = new Thread(work, name)
+    thread.setDaemon(true)
+    thread
+  }
+}

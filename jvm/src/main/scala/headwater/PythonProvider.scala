@@ -1,0 +1,139 @@
+package headwater
+
+import java.nio.ByteBuffer
+import java.util.{Base64, UUID}
+
+import scala.util.Try
+
+import com.fasterxml.jackson.databind.node.ObjectNode
+import org.apache.arrow.vector.types.pojo.Schema
+import org.apache.spark.sql.{SparkSession, SQLContext}
+import org.apache.spark.sql.execution.streaming.Source
+import org.apache.spark.sql.types.{DataType, StructType}
+
+/** What Spark loads for a source that is written in Python. Which one it is, what its options mean and what its schema is,
+  * Python knows; it is asked at `load()`, so that a wrong option fails there.
+  */
+abstract class PythonProvider extends StreamProvider {
+  import PythonProvider._
+
+  /** The source that is meant, and the options but for those that say which. */
+  protected def sourceIn(written: Map[String, String]): (String, Map[String, String])
+
+  override def sourceSchema(
+      sqlContext: SQLContext,
+      schema: Option[StructType],
+      providerName: String,
+      parameters: Map[String, String]
+  ): (String, StructType) = {
+    val loaded = load(schema, parameters)
+    (loaded.name, loaded.schema)
+  }
+
+  override def createSource(
+      sqlContext: SQLContext,
+      metadataPath: String,
+      schema: Option[StructType],
+      providerName: String,
+      parameters: Map[String, String]
+  ): Source = {
+    val loaded = load(schema, parameters)
+    val spark = sqlContext.sparkSession
+    val run = newRun()
+    new BufferedSource(
+      spark,
+      loaded.name,
+      loaded.schema,
+      loaded.arrowSchema,
+      loaded.buffered,
+      _ => feed(loaded, run, spark),
+      run,
+      loaded.description
+    )
+  }
+
+  private def feed(loaded: Loaded, run: String, spark: SparkSession): Feed = {
+    val opening = loaded.python.writeTo(loaded.request.deepCopy())
+    queryOfThisThread(spark).foreach { case (id, name) =>
+      opening.put("query", id)
+      name.foreach(opening.put("queryName", _))
+    }
+    val arrowSchema = Schema.deserializeMessage(ByteBuffer.wrap(loaded.arrowSchema))
+    new PythonFeed(Bridge.current, run, opening, loaded.python.concurrency, arrowSchema)
+  }
+
+  private def load(schema: Option[StructType], parameters: Map[String, String]): Loaded = {
+    val (source, written) = sourceIn(SourceOptions.written(parameters))
+    val (ours, authors) = SourceOptions.split(written, Names)
+    val options = new SourceOptions(source.takeWhile(_ != '@'), ours, Names)
+    val buffered = BufferedOptions.read(options)
+    val python = PythonOptions.read(options)
+    val request = Peer.Json.createObjectNode().put("source", source)
+    val texts = request.putObject("options")
+    authors.foreach { case (name, value) => texts.put(name, value) }
+    schema.foreach(written => request.put("schema", written.json))
+    val answer =
+      Waiting
+        .get(Bridge.current.ask("load", request), Waiting.deadlineIn(LoadMillis))
+        .getOrElse(
+          throw new BridgeException(
+            s"Source '$source' did not say within ${LoadMillis / 1000} s what its schema is. A source must not connect or " +
+              "wait when it is made; that belongs in its read()."
+          )
+        )
+    Loaded(
+      answer.path("name").asText,
+      DataType.fromJson(answer.path("schema").asText).asInstanceOf[StructType],
+      Base64.getDecoder.decode(answer.path("arrowSchema").asText),
+      answer.path("description").asText,
+      request,
+      buffered,
+      python
+    )
+  }
+}
+
+/** `format("headwater").option("source", NAME)`: the form that works wherever the jar is. */
+final class HeadwaterProvider extends PythonProvider {
+  override def shortName(): String = "headwater"
+
+  override protected def sourceIn(written: Map[String, String]): (String, Map[String, String]) = {
+    val (which, rest) = SourceOptions.split(written, Seq("source"))
+    (new SourceOptions(shortName(), which, Seq("source")).required("source")(PythonProvider.sourceName), rest)
+  }
+}
+
+/** `format(NAME)`. A subclass for each name is made at run time, by [[ProviderJar]]. */
+abstract class NamedProvider(name: String) extends PythonProvider {
+  final override def shortName(): String = name
+
+  final override protected def sourceIn(written: Map[String, String]): (String, Map[String, String]) =
+    (name, written)
+}
+
+private object PythonProvider {
+  val Names: Seq[String] = BufferedOptions.names ++ PythonOptions.names
+
+  val sourceName: SourceOptions.Reader[String] =
+    SourceOptions.Reader("the name of a source that was defined in the driver's Python")(text =>
+      Some(text).filter(_.nonEmpty)
+    )
+
+  private val LoadMillis = 60000L
+
+  final case class Loaded(
+      name: String,
+      schema: StructType,
+      arrowSchema: Array[Byte],
+      description: String,
+      request: ObjectNode,
+      buffered: BufferedOptions,
+      python: PythonOptions
+  )
+
+  /** The thread of a query carries the query's id; its name, if it has one, is with the session that started it. */
+  private def queryOfThisThread(spark: SparkSession): Option[(String, Option[String])] =
+    Option(spark.sparkContext.getLocalProperty("sql.streaming.queryId")).map { id =>
+      id -> Try(Option(spark.streams.get(UUID.fromString(id))).flatMap(q => Option(q.name))).toOption.flatten
+    }
+}

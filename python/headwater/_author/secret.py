@@ -1,0 +1,75 @@
+"""`Secret`: an option that is never printed."""
+
+from __future__ import annotations
+
+import hmac
+from typing import NoReturn, SupportsIndex, final
+
+__all__ = ["Secret"]
+
+
+@final
+class Secret:
+    """A text that shows itself to no one who does not ask: `reveal()` gives it, nothing else does.
+
+    >>> token = Secret("abc")
+    >>> token, f"{token}", token.reveal()
+    (Secret(***), 'Secret(***)', 'abc')
+
+    Equal by value, compared in constant time. It can be copied, and not pickled: a pickle ends on a disk or
+    on another machine.
+    """
+
+    __slots__ = ("_value",)
+    _value: str
+
+    def __init__(self, value: str) -> None:
+        if not isinstance(value, str):
+            raise TypeError(f"a Secret is made of a str, not of a value of type {type(value).__name__}")
+        object.__setattr__(self, "_value", value)
+
+    def reveal(self) -> str:
+        """The text itself, for the call that needs it."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return hmac.compare_digest(self._bytes(), other._bytes())
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("a Secret cannot be changed: make another")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError("a Secret cannot be changed: make another")
+
+    def __copy__(self) -> Secret:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Secret:
+        return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        _refuse()
+
+    def __getstate__(self) -> NoReturn:
+        _refuse()
+
+    def _bytes(self) -> bytes:
+        return self._value.encode("utf-8", "surrogatepass")  # a lone surrogate is a legal str
+
+
+def _refuse() -> NoReturn:
+    raise TypeError(
+        "a Secret cannot be pickled: it must not reach a disk or another machine. To do: read it where it is "
+        "used, from the environment or a file; or pickle secret.reveal(), if that is what you want"
+    )

@@ -1,0 +1,161 @@
+"""A source, as its author writes it: `class Letters(Source, name="letters", schema="value STRING")`."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABCMeta
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
+
+from headwater._author import registry
+from headwater._author.schema import of_row_type, row_type, struct_type
+from headwater._author.signature import Signature
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["Source", "is_resumable", "schema_of_class", "schema_of_source", "signature_of"]
+
+
+class _SourceType(ABCMeta):
+    """Checks a call against the signature, and keeps its arguments: a source is a value, to be made again."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        source: Any = cls
+        bound = source._bind(args, kwargs)
+        made = source.__new__(source)
+        made._bound = bound
+        made.__init__(**bound)
+        return made
+
+
+class Source(metaclass=_SourceType):
+    """What an author of a source subclasses. `read` is a generator, or an async generator, of rows:
+
+    >>> class Countdown(Source, name="countdown", schema="n INT"):
+    ...     def __init__(self, start: int = 3):
+    ...         self.start = start
+    ...
+    ...     def read(self):
+    ...         yield from range(self.start, 0, -1)
+    >>> list(Countdown(start=2))
+    [2, 1]
+
+    With `name` the source becomes a format of Spark. The parameters of `__init__` are its options. `__init__`
+    stores them and does not connect: Spark asks for the schema long before it wants rows. The schema is a DDL
+    string or a StructType, or a property `schema` of the instance; it can be left out where the return
+    annotation of `read` names a dataclass or a NamedTuple.
+
+    `read(self, since)` makes the source resumable: it yields `hw.At(cursor, row)`, and `since` is the cursor
+    to go on after, None at the first start. Each feed runs on an instance of its own. The methods below may
+    be defined.
+    """
+
+    name: ClassVar[str]
+    _bound: dict[str, object]
+
+    def __init_subclass__(cls, *, name: str | None = None, schema: Any = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if schema is not None:
+            cls.schema = schema  # type: ignore[attr-defined]
+        if name is not None:
+            cls.name = registry.checked_name(name)
+            _check(cls)
+            registry.define(cls)
+
+    def on_start(self) -> None:
+        """Called in the feed's thread before `read`."""
+
+    def on_failure(self, error: BaseException) -> None:
+        """Called in the feed's thread when `read` has raised, whatever `onError` says."""
+
+    def on_stop(self) -> None:
+        """Called in the feed's thread when `read` is over, whichever way."""
+
+    def close(self) -> None:
+        """Called once; while `read` runs, from another thread, to unblock it: close what it waits for."""
+
+    def __iter__(self) -> Iterator[object]:
+        """The rows, without Spark, of a new instance."""
+        from headwater._author.reading import rows_of
+
+        return rows_of(self._again())
+
+    def __aiter__(self) -> AsyncIterator[object]:
+        from headwater._author.reading import rows_of_async
+
+        return rows_of_async(self._again())
+
+    def __repr__(self) -> str:
+        name = getattr(type(self), "name", type(self).__qualname__)
+        return f"{name}({signature_of(type(self)).show(self._bound)})"
+
+    def _again(self) -> Source:
+        """A new instance of the same source with the same options."""
+        return type(self)(**self._bound)
+
+    @classmethod
+    def _bind(cls, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, object]:
+        return signature_of(cls).check(args, kwargs)
+
+
+def signature_of(cls: type[Source]) -> Signature:
+    """Read when it is first asked for: a dataclass gets its `__init__` after the class is made."""
+    found: Signature | None = cls.__dict__.get("_signature")
+    if found is None:
+        owner = f"source '{getattr(cls, 'name', cls.__qualname__)}'"
+        written = getattr(cls, "_written", None) or cls.__init__
+        if written is object.__init__:
+            written = _without_options
+        found = Signature.of(written, owner=owner, skip=("self", "since"))
+        cls._signature = found  # type: ignore[attr-defined]
+    return found
+
+
+def is_resumable(cls: type[Source]) -> bool:
+    """Whether `read` takes the cursor to go on after."""
+    return "since" in inspect.signature(getattr(cls, "_written", None) or cls.read).parameters  # type: ignore[attr-defined]
+
+
+def schema_of_source(source: Source) -> StructType:
+    """The schema of a configured source: its own, or else that of the rows that `read` says to give."""
+    given = getattr(source, "schema", None)
+    return _schema_of_rows(type(source)) if given is None else struct_type(given)
+
+
+def schema_of_class(cls: type[Source]) -> StructType | None:
+    """The same without an instance; None where it depends on the options."""
+    given = inspect.getattr_static(cls, "schema", None)
+    if given is None:
+        return _schema_of_rows(cls)
+    return None if hasattr(given, "__get__") else struct_type(given)
+
+
+def _check(cls: type[Source]) -> None:
+    """What can be said when the class is made is said then."""
+    if not callable(getattr(cls, "read", None)):
+        raise TypeError(f"source '{cls.name}' has no method read(self): the generator that yields its rows")
+    try:
+        schema_of_class(cls)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"the schema of source '{cls.name}': {error}") from None
+    if "__init__" in cls.__dict__ or hasattr(cls, "_written"):
+        signature_of(cls)
+
+
+def _schema_of_rows(cls: type[Source]) -> StructType:
+    function = getattr(cls, "_written", None) or cls.read  # type: ignore[attr-defined]
+    try:
+        rows = row_type(get_type_hints(function).get("return"))
+    except NameError as error:
+        raise TypeError(f"the annotation of what it returns cannot be read: {error}") from None
+    if rows is None:
+        raise TypeError(
+            "there is none. Give a DDL string such as 'id LONG, word STRING' or a StructType, define `schema` "
+            "as a property, or annotate what read returns with a dataclass or NamedTuple: Iterator[Tick]"
+        )
+    return of_row_type(rows)
+
+
+def _without_options() -> None:
+    """The signature of a class without `__init__`."""

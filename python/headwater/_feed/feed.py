@@ -1,0 +1,198 @@
+"""A feed: a running source and its thread."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from headwater._feed.drive import Drive
+from headwater._feed.failure import explain, first_line
+from headwater._feed.order import Order, in_shard
+from headwater._feed.outlet import Outlet
+from headwater._feed.threads import FeedStopped, interrupt, log_of
+from headwater._rows.converter import BadRowError
+
+__all__ = ["Feed"]
+
+_STOP_SECONDS = 3.0
+_PATIENCE_SECONDS = 1.0  # for a feed to end by itself, before its thread is interrupted
+_BACK_OFF_SECONDS = (0.5, 30.0)
+
+OpenOutlet = Callable[[Any, Callable[[BaseException], None]], Outlet]
+"""Connects a source to the JVM, given whom to tell of a failure; called in the feed's thread."""
+
+
+class Feed:
+    """Runs a source until it ends, fails or is stopped, and starts it again where it is told to.
+
+    `opened` is called once: with None when rows can flow, or with what went wrong before that.
+    """
+
+    def __init__(self, order: Order, open_outlet: OpenOutlet, opened: Callable[[str | None], None]) -> None:
+        self.order = order
+        self.outlet: Outlet | None = None
+        self.restarts = 0
+        self.last_error: str | None = None
+        self._state = "starting"
+        self._open_outlet = open_outlet
+        self._opened = opened
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._source: Any = None
+        self._closed: Any = None
+        self._drive: Drive | None = None
+        self._log = log_of(order)
+        name = f"headwater-feed-{order.name}-{order.feed}"
+        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+
+    @property
+    def state(self) -> str:
+        """starting, running, paused, restarting, ended, failed, stopped or abandoned."""
+        state = self._state
+        return "paused" if state == "running" and self.outlet is not None and self.outlet.is_paused else state
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> str:
+        """End it, and wait for its threads; `stopped`, or `abandoned` where one of them cannot be moved."""
+        deadline = monotonic() + _STOP_SECONDS
+        self._stopping.set()
+        if self.outlet is not None:
+            self.outlet.close()
+        with self._lock:
+            source, drive = self._source, self._drive
+        if drive is not None:
+            drive.cancel()
+        name = f"{self._thread.name}-close"
+        closer = threading.Thread(target=self._close, args=(source,), name=name, daemon=True)
+        closer.start()
+        self._thread.join(_PATIENCE_SECONDS)
+        while self._thread.is_alive() and monotonic() < deadline:
+            interrupt(self._thread)
+            self._thread.join(0.2)
+        closer.join(max(0.0, deadline - monotonic()))
+        gone = not self._thread.is_alive() and not closer.is_alive()
+        if self.outlet is not None:
+            gone = self.outlet.release(max(0.1, deadline - monotonic())) and gone
+        if not gone:
+            self._log.warning(
+                "does not end, and cannot be interrupted: it is abandoned; its rows are refused"
+            )
+        self._state = "stopped" if gone else "abandoned"
+        return self._state
+
+    def _live(self) -> None:
+        in_shard(self.order.shard)
+        try:
+            outlet = self._open()
+            self._run(outlet)
+            outlet.end()
+            self._state = "ended"
+            self._log.info("ended, after %d rows", outlet.rows)
+        except FeedStopped:
+            self._log.debug("stopped")
+        except BaseException as error:  # SystemExit too: whatever is raised is the query's failure
+            self._fail(error)
+
+    def _open(self) -> Outlet:
+        try:
+            outlet = self._open_outlet(self._make(), self._fail)
+        except BaseException as error:
+            self._opened(explain(error, []))
+            raise
+        self.outlet = outlet
+        self._opened(None)
+        if self._stopping.is_set():
+            outlet.close()
+        return outlet
+
+    def _run(self, outlet: Outlet) -> None:
+        failures = 0
+        while True:
+            given = outlet.rows
+            try:
+                self._attempt(outlet)
+                return
+            except (FeedStopped, BadRowError):
+                raise
+            except BaseException as error:
+                if self._stopping.is_set():
+                    raise FeedStopped from None
+                outlet.flush()
+                failures = 1 if outlet.rows > given else failures + 1
+                if self.order.on_error == "fail" or failures > self.order.most_failures:
+                    raise
+                self.last_error = first_line(error)
+                if self.order.on_error == "end":
+                    self._log.exception("failed, and ends, as onError says")
+                    return
+            self._back_off(failures)
+
+    def _back_off(self, failures: int) -> None:
+        least, most = _BACK_OFF_SECONDS
+        pause = min(most, least * 2 ** min(failures - 1, 10)) * random.uniform(0.5, 1)  # noqa: S311
+        self._log.warning("failed: %s. It starts again in %.1f s", self.last_error, pause)
+        self._state = "restarting"
+        if self._stopping.wait(pause):
+            raise FeedStopped
+        self.restarts += 1
+
+    def _attempt(self, outlet: Outlet) -> None:
+        source = self._source or self._make()
+        drive = Drive(outlet)
+        with self._lock:
+            self._drive = drive
+        try:
+            source.on_start()
+            self._state = "running"
+            drive.run(source)
+        except FeedStopped:
+            raise
+        except BaseException as error:
+            if not self._stopping.is_set():
+                self._tell(source.on_failure, error)
+            raise
+        finally:
+            self._tell(source.on_stop)
+            self._close(source)
+            with self._lock:
+                self._source = self._drive = None
+
+    def _make(self) -> Any:
+        source = self.order.make()
+        with self._lock:
+            self._source = source
+        return source
+
+    def _close(self, source: Any) -> None:
+        """Once for each instance, whoever comes first."""
+        with self._lock:
+            first = source is not None and self._closed is not source
+            self._closed = source if first else self._closed
+        if first:
+            self._tell(source.close)
+
+    def _tell(self, hook: Callable[..., object], *args: object) -> None:
+        try:
+            hook(*args)
+        except Exception:
+            self._log.exception("%s failed", hook.__name__)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._stopping.is_set():
+            return
+        self.last_error = first_line(error)
+        self._state = "failed"
+        self._log.error("failed: %s", self.last_error, exc_info=error)
+        with suppress(FeedStopped, ConnectionError):
+            if self.outlet is not None:
+                self.outlet.fail(explain(error, self.order.secrets()))

@@ -1,0 +1,137 @@
+"""What this process does for Spark's JVM: it says what a source is, runs its feeds, and stops them."""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from headwater._author import registry
+from headwater._author.schema import arrow_schema, struct_type
+from headwater._author.signature import OptionError
+from headwater._author.source import is_resumable, schema_of_source
+from headwater._feed.failure import explain
+from headwater._feed.feed import Feed
+from headwater._feed.message import BATCH_BYTES
+from headwater._feed.order import Order
+from headwater._feed.outlet import Outlet
+from headwater._feed.packing import Packing
+from headwater._feed.pending import Pending
+from headwater._feed.wire import Address, Control
+from headwater._rows.converter import Converter
+
+__all__ = ["Host"]
+
+_log = logging.getLogger("headwater.bridge")
+
+Answer = Callable[[dict[str, Any]], None]
+
+
+class Host:
+    """One for each JVM that this process has to do with."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._lock = threading.Lock()
+        self._feeds: dict[str, Feed] = {}
+        self._abandoned: list[Feed] = []
+        self._control = Control(address, self._asked, self._gone)
+        atexit.register(self._gone)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._control.is_alive
+
+    @property
+    def feeds(self) -> list[Feed]:
+        """Those that run, and those that were to end and do not."""
+        with self._lock:
+            self._abandoned = [feed for feed in self._abandoned if feed.is_alive]
+            return [*self._feeds.values(), *self._abandoned]
+
+    def _asked(self, what: str, question: dict[str, Any], answer: Answer) -> None:
+        """An order to open a feed is taken at once, so that the order to stop it cannot come first."""
+        if what == "open":
+            self._open(Order.read(question), answer)
+        else:
+            work = {"load": self._load, "stop": self._stop}[what]
+            threading.Thread(
+                target=work, args=(question, answer), name=f"headwater-{what}", daemon=True
+            ).start()
+
+    def _load(self, question: dict[str, Any], answer: Answer) -> None:
+        try:
+            answer({"answer": _described(question)})
+        except OptionError as error:
+            answer({"error": {"kind": "option", "message": str(error)}})
+        except Exception as error:
+            name = question["source"].partition("@")[0]
+            told = explain(error, [], remedy="It is made when the stream is loaded.")
+            answer({"error": {"kind": "option", "message": f"Source '{name}' cannot be made: {told}"}})
+
+    def _open(self, order: Order, answer: Answer) -> None:
+        def opened(wrong: str | None) -> None:
+            answer({"answer": {}} if wrong is None else {"error": {"message": wrong}})
+
+        def open_outlet(source: Any, failed: Callable[[BaseException], None]) -> Outlet:
+            schema = schema_of_source(source)
+            return Outlet(
+                self._address.connect(f"feed {order.feed}"),
+                Packing(Converter(schema, order.on_bad_row)),
+                Pending(
+                    resumable=is_resumable(type(source)),
+                    batch_rows=order.batch_rows,
+                    batch_bytes=BATCH_BYTES,
+                    array_column=_is_array(schema),
+                ),
+                shard=order.shard.index,
+                linger=order.linger,
+                failed=failed,
+            )
+
+        feed = Feed(order, open_outlet, opened)
+        with self._lock:
+            self._feeds[order.feed] = feed
+        feed.start()
+
+    def _stop(self, question: dict[str, Any], answer: Answer) -> None:
+        with self._lock:
+            feed = self._feeds.get(question["feed"])
+        state = "stopped" if feed is None else feed.stop()
+        with self._lock:
+            self._feeds.pop(question["feed"], None)
+            if feed is not None and state == "abandoned":
+                self._abandoned.append(feed)
+        answer({"answer": {"state": state}})
+
+    def _gone(self) -> None:
+        """The JVM is gone, or this process is about to be: let go of what waits for the other."""
+        with self._lock:
+            feeds = list(self._feeds.values())
+        for feed in feeds:
+            if feed.outlet is not None:
+                feed.outlet.close()
+
+
+def _described(question: dict[str, Any]) -> dict[str, Any]:
+    source = registry.find(question["source"], question["options"])
+    schema = struct_type(schema_of_source(source))
+    if "schema" in question:
+        raise OptionError(
+            f"Source '{type(source).name}' has a schema of its own, {schema.simpleString()}, and takes no "
+            "other. Remove .schema(…)."
+        )
+    return {
+        "name": type(source).name,
+        "schema": schema.json(),
+        "arrowSchema": base64.b64encode(arrow_schema(schema).serialize()).decode("ascii"),
+        "description": repr(source),
+    }
+
+
+def _is_array(schema: Any) -> bool:
+    """Whether a list is a value, of the one column, and not many rows."""
+    return len(schema.fields) == 1 and schema.fields[0].dataType.typeName() == "array"

@@ -1,0 +1,180 @@
+"""Where a feed's rows go: they become Arrow batches, by number or after a while, and are sent to the JVM.
+
+The feed's thread adds rows and, when there are enough, sends them. A second thread sends what has waited for
+`linger`, since the feed's own may be blocked in `read` by then. Sending blocks while the JVM's buffer is
+full, and so the feed is held back.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from headwater._feed.message import END, message, to_json
+from headwater._feed.packing import Packing
+from headwater._feed.pending import Pending, Taken
+from headwater._feed.threads import FeedStopped
+
+__all__ = ["Outlet"]
+
+_POLL_SECONDS = 0.005
+
+
+class Outlet:
+    """One feed's way to the JVM. Batches go out in the order of their rows, whoever sends them."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        packing: Packing,
+        pending: Pending,
+        *,
+        shard: int,
+        linger: float,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._connection = connection
+        self.packing = packing
+        self._pending = pending
+        self._shard = shard
+        self._linger = linger
+        self._failed = failed
+        self._sending = threading.Lock()
+        self._something = threading.Event()
+        self._closed = threading.Event()
+        self._since = 0.0  # when the oldest item was added, or one was last taken
+        self._is_fast = self._is_pulling = False
+        self._flowing = threading.Event()
+        self._flowing.set()
+        self.rows = 0
+        self.cursor: Any = None
+        self._send(packing.schema.serialize())
+        name = f"{threading.current_thread().name}-linger"
+        self._lingering = threading.Thread(target=self._keep_flushing, name=name, daemon=True)
+        self._lingering.start()
+
+    def add(self, item: Any) -> bool:
+        """Take one item that was yielded. True: flush, before adding more."""
+        if self._closed.is_set() or not self._flowing.is_set():
+            self.wait_until_flowing()
+        enough = self._pending.add(item)
+        if not enough and not self._something.is_set():
+            self._since = monotonic()
+            self._something.set()
+        self._is_fast = self._is_fast or enough
+        return enough
+
+    def pull(self, items: Iterator[Any]) -> None:
+        """Take the next few items, if they come so fast that batches are full before they have waited."""
+        if self._is_fast:
+            self._is_pulling = True
+            self._something.set()
+            enough = self._pending.add_many(items)
+            self._is_pulling = False
+            if enough:
+                self.flush()
+
+    def flush(self) -> None:
+        """Send what was added. Blocks while the JVM's buffer is full."""
+        with self._sending:
+            if not self._is_pulling:  # rows then come without a word
+                self._something.clear()
+            self._since = monotonic()
+            if len(self._pending):
+                self._transmit(self._pending.take())
+
+    @property
+    def is_paused(self) -> bool:
+        return not self._flowing.is_set()
+
+    def pause(self) -> None:
+        if not self._closed.is_set():
+            self._flowing.clear()
+
+    def resume(self) -> None:
+        self._flowing.set()
+
+    def wait_until_flowing(self) -> None:
+        self._flowing.wait()
+        if self._closed.is_set():
+            raise FeedStopped
+
+    def end(self) -> None:
+        """Send what is left, and say that no row will follow."""
+        self.flush()
+        with self._sending:
+            self._send(END)
+        self._take_no_more()
+
+    def fail(self, what: str) -> None:
+        """Say that the feed has failed; what was sent before is read first."""
+        with self._sending:
+            if not self._closed.is_set():
+                self._send(message(self.packing.nothing(), {"headwater.failure": what}))
+                self._send(END)
+        self._take_no_more()
+
+    def close(self) -> None:
+        """From any thread: whoever waits here goes on, with FeedStopped."""
+        self._take_no_more()
+        with suppress(OSError):  # it is closed already
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def release(self, timeout: float) -> bool:
+        """After `close`: give everything back. Says whether the second thread is gone."""
+        self._lingering.join(timeout)
+        self._connection.close()
+        return not self._lingering.is_alive()
+
+    def _take_no_more(self) -> None:
+        self._closed.set()
+        self._flowing.set()
+        self._something.set()
+
+    def _keep_flushing(self) -> None:
+        try:
+            while not self._closed.is_set():
+                self._something.wait()
+                due = self._since + self._linger - monotonic()
+                if due > 0:
+                    self._closed.wait(due)
+                elif len(self._pending):
+                    self._is_fast = False
+                    self.flush()
+                else:
+                    self.flush()
+                    self._closed.wait(_POLL_SECONDS)
+        except FeedStopped:
+            pass
+        except BaseException as error:  # the feed's own thread may not come by for long
+            self._failed(error)
+
+    def _transmit(self, taken: Taken) -> None:
+        batches, error = self.packing.pack(taken.parts)
+        metadata: dict[str, str] = {}
+        if taken.has_cursor and error is None:
+            metadata = {"headwater.cursor": to_json(taken.cursor), "headwater.shard": str(self._shard)}
+        if taken.caught_up:
+            metadata["headwater.caught_up"] = "true"
+        if metadata and not batches:
+            batches = [self.packing.nothing()]
+        self._pending.learn(sum(batch.num_rows for batch in batches), sum(batch.nbytes for batch in batches))
+        for batch in batches:
+            self._send(message(batch, metadata if batch is batches[-1] else {}))
+            self.rows += batch.num_rows
+        if error is not None:
+            raise error
+        if taken.has_cursor:
+            self.cursor = taken.cursor
+
+    def _send(self, data: Any) -> None:
+        try:
+            self._connection.sendall(data)
+        except OSError as error:
+            if self._closed.is_set():
+                raise FeedStopped from None
+            raise ConnectionError(f"the connection to Spark's JVM is lost: {error}") from error

@@ -1,0 +1,37 @@
+"""What feeds need of threads and of logging that Python does not have ready."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import threading
+from collections.abc import MutableMapping
+from typing import Any
+
+from headwater._feed.order import Order
+
+__all__ = ["FeedStopped", "interrupt", "log_of"]
+
+
+class FeedStopped(BaseException):
+    """Raised in the feed's thread when it has to end. No Exception: an author's handlers let it pass."""
+
+
+def interrupt(thread: threading.Thread) -> None:
+    """Raise FeedStopped in that thread, at the next instruction of Python that it comes to."""
+    if thread.ident is not None:
+        number = ctypes.c_ulong(thread.ident)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(FeedStopped))
+
+
+def log_of(order: Order) -> logging.LoggerAdapter[logging.Logger]:
+    """A log that has source and query in every line."""
+    shard = f", shard {order.shard.index} of {order.shard.count}" if order.shard.count > 1 else ""
+    return _Prefixed(
+        logging.getLogger("headwater.feed"), {"prefix": f"[{order.name}{shard}, query {order.query}]"}
+    )
+
+
+class _Prefixed(logging.LoggerAdapter):  # type: ignore[type-arg]
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        return f"{(self.extra or {})['prefix']} {msg}", kwargs

@@ -1,0 +1,103 @@
+"""`stream`: a streaming DataFrame of a source, in one call."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from headwater._author import registry
+from headwater._author.jvm_source import JvmSource
+from headwater._author.options import OptionValue, camel, encode
+from headwater._author.source import Source
+from headwater._errors import HeadwaterError
+from headwater._spark import crossing
+from headwater._spark.session import attach, is_classic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["stream"]
+
+
+def stream(
+    spark: SparkSession,
+    source: Source | JvmSource,
+    *,
+    durability: str | None = None,
+    buffer_bytes: int | str | None = None,
+    buffer_rows: int | None = None,
+    max_rows_per_trigger: int | None = None,
+    max_bytes_per_trigger: int | str | None = None,
+    min_rows_per_trigger: int | None = None,
+    max_trigger_delay: timedelta | str | None = None,
+    available_now_wait: timedelta | str | None = None,
+    fail_on_data_loss: bool | None = None,
+    on_error: str | None = None,
+    max_restarts: int | None = None,
+    on_bad_row: str | None = None,
+    concurrency: int | None = None,
+    linger: timedelta | str | None = None,
+    batch_rows: int | None = None,
+) -> DataFrame:
+    """A streaming DataFrame of `source`. The session is attached first where it is not yet.
+
+    What is left at None keeps the default of the option of that name (`max_rows_per_trigger` is
+    `maxRowsPerTrigger`). Sizes are bytes or a string such as "64m", durations a timedelta or a string such as
+    "250ms". A wrong value fails here, in a message that names the option, the value and what is allowed; with
+    Spark Connect, whose server looks at options when the stream is first analysed, at `.schema` or `start()`.
+
+    >>> from headwater.sources import random_alpha
+    >>> words = stream(spark, random_alpha(len=5), max_rows_per_trigger=1000)
+    >>> words.isStreaming, words.columns
+    (True, ['timestamp', 'value'])
+    """
+    common: dict[str, OptionValue] = {
+        "durability": durability,
+        "buffer_bytes": buffer_bytes,
+        "buffer_rows": buffer_rows,
+        "max_rows_per_trigger": max_rows_per_trigger,
+        "max_bytes_per_trigger": max_bytes_per_trigger,
+        "min_rows_per_trigger": min_rows_per_trigger,
+        "max_trigger_delay": max_trigger_delay,
+        "available_now_wait": available_now_wait,
+        "fail_on_data_loss": fail_on_data_loss,
+        "on_error": on_error,
+        "max_restarts": max_restarts,
+        "on_bad_row": on_bad_row,
+        "concurrency": concurrency,
+        "linger": linger,
+        "batch_rows": batch_rows,
+    }
+    set_here = {camel(name): encode(name, value) for name, value in common.items() if value is not None}
+    if isinstance(source, JvmSource):
+        name, options = source.name, source.options
+    elif isinstance(source, Source):
+        name, options = "headwater", {"source": _handed_over(attach(spark), source)}
+    else:
+        raise TypeError(
+            f"stream() takes a configured source, not {source!r} of type {type(source).__qualname__}: "
+            "for instance random_alpha(len=5), from headwater.sources"
+        )
+    both = {option.lower() for option in options} & {option.lower() for option in set_here}
+    if both:
+        raise ValueError(
+            f"{', '.join(sorted(both))} is also set in the source {source!r}: set it in one of the two"
+        )
+    return attach(spark).readStream.format(name).options(**options, **set_here).load()
+
+
+def _handed_over(spark: SparkSession, source: Source) -> str:
+    """A source in Python is handed over as the value that it is; Spark gets a name for it."""
+    if not hasattr(type(source), "name"):
+        raise TypeError(
+            f'{source!r} has no name: write class {type(source).__name__}(hw.Source, name="…", schema=…)'
+        )
+    if not is_classic(spark):
+        raise HeadwaterError(
+            f"source '{type(source).name}' is written in Python and runs in the process that drives Spark, "
+            "and this is a Spark Connect session, whose Spark a server drives",
+            "use a classic session, as hw.session() makes without SPARK_REMOTE. What works in a Connect "
+            "session are the sources that run in the JVM, such as random_alpha",
+        )
+    crossing.connect()
+    return registry.hold(source)

@@ -1,0 +1,625 @@
+"""Rows → Arrow: exactly, or a BadRowError that names row and field; the same for rows and for tables."""
+
+import datetime as dt
+import enum
+import math
+import pickle
+from collections import namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import Row
+from pyspark.sql import types as T  # noqa: N812
+
+from headwater._author.ddl import parse
+from headwater._rows.converter import BadRowError, Converter
+
+UTC = dt.timezone.utc
+ZONED = pa.timestamp("s", "UTC")
+BERLIN = ZoneInfo("Europe/Berlin")
+TOKYO = dt.timezone(dt.timedelta(hours=9))
+FIRST, LAST = dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
+NAN = float("nan")
+
+
+class Colour(str, enum.Enum):
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Broken:
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+class NoZone(dt.tzinfo):
+    """A zone that says nothing: Python takes such a time for a naive one."""
+
+    def utcoffset(self, when: dt.datetime | None) -> None:
+        return None
+
+
+def one(ddl: str, value: object) -> Any:
+    """The value of the only column, after it has gone through a batch."""
+    batch, bad = Converter(parse(f"c {ddl}")).from_rows([(value,)], 0)
+    assert not bad
+    return batch.column(0).to_pylist(maps_as_pydicts="strict")[0]
+
+
+def refusal(action: Callable[[], object]) -> BadRowError:
+    with pytest.raises(BadRowError) as caught:
+        action()
+    return caught.value
+
+
+# What fits: DDL, Python value, and the Arrow type in which the same may come.
+EXACT = [
+    ("BOOLEAN", True, pa.bool_()),
+    ("BYTE", -128, pa.int64()),
+    ("SHORT", 32767, pa.int32()),
+    ("INT", 2**31 - 1, pa.uint32()),
+    ("LONG", -(2**63), pa.int64()),
+    ("LONG", 5, pa.int8()),
+    ("FLOAT", 1.5, pa.float64()),
+    ("FLOAT", 2**24, pa.int64()),
+    ("DOUBLE", math.inf, pa.float64()),
+    ("DOUBLE", 0.1, pa.float64()),
+    ("DOUBLE", 2**53, pa.int64()),
+    ("DECIMAL(10, 2)", Decimal("99999999.99"), pa.decimal128(20, 4)),
+    ("DECIMAL(10, 2)", Decimal("1.500"), pa.decimal128(10, 3)),
+    ("DECIMAL(10, 2)", 5, pa.int64()),
+    ("DECIMAL(38, 18)", Decimal("-12345678901234567890.123456789012345678"), pa.decimal256(50, 18)),
+    ("STRING", "aä€😀\0", pa.large_string()),
+    ("STRING", "", pa.string_view()),
+    ("STRING", "x", pa.dictionary(pa.int32(), pa.string())),
+    ("CHAR(2)", "longer", pa.string()),
+    ("VARCHAR(2)", "longer", pa.string()),
+    ("BINARY", b"\0\xff", pa.large_binary()),
+    ("BINARY", b"ab", pa.binary(2)),
+    ("DATE", dt.date.min, pa.date32()),
+    ("DATE", dt.date.max, pa.date64()),
+    ("TIMESTAMP", FIRST.replace(tzinfo=UTC), pa.timestamp("us", "UTC")),
+    ("TIMESTAMP", LAST.replace(tzinfo=UTC), pa.timestamp("us", "UTC")),
+    ("TIMESTAMP", dt.datetime(2024, 7, 1, tzinfo=BERLIN), pa.timestamp("ns", "Europe/Berlin")),
+    ("TIMESTAMP", dt.datetime(2024, 7, 1, tzinfo=TOKYO), pa.timestamp("s", "+09:00")),
+    ("TIMESTAMP_NTZ", FIRST, pa.timestamp("us")),
+    ("TIMESTAMP_NTZ", dt.datetime(2024, 7, 1, 1, 2, 3, 4), pa.timestamp("ns")),
+    ("INTERVAL DAY TO SECOND", dt.timedelta(days=-1, microseconds=1), pa.duration("ns")),
+    ("INTERVAL DAY", dt.timedelta(days=3), pa.duration("s")),
+    ("VOID", None, pa.null()),
+    ("ARRAY<INT>", [1, None, 3], pa.large_list(pa.int64())),
+    ("ARRAY<ARRAY<STRING>>", [["a"], None, []], pa.list_(pa.list_(pa.string()))),
+    ("ARRAY<INT>", [1, 2], pa.list_(pa.int64(), 2)),
+    ("MAP<STRING, INT>", {"a": 1, "b": None}, pa.map_(pa.string(), pa.int64())),
+    (
+        "STRUCT<x: INT NOT NULL, y: STRUCT<z: STRING>>",
+        {"x": 1, "y": {"z": None}},
+        pa.struct({"y": pa.struct({"z": pa.string()}), "x": pa.int64()}),
+    ),
+    ("STRUCT<x: INT, y: STRING>", {"x": 1, "y": None}, pa.struct({"x": pa.int8(), "y": pa.null()})),
+]
+
+
+@pytest.mark.parametrize(("ddl", "value", "arrow"), EXACT)
+def test_what_fits_is_carried_exactly_on_both_paths(ddl: str, value: object, arrow: pa.DataType) -> None:
+    assert one(ddl, value) == value
+    table = pa.table({"c": pa.array([value, None], arrow)})
+    converter = Converter(parse(f"c {ddl}"))
+    batch, _ = converter.from_arrow(table, 0)
+    assert batch.schema == converter.arrow_schema
+    assert batch.column(0).to_pylist(maps_as_pydicts="strict") == [value, None]
+    batch.validate(full=True)
+
+
+# What does not: DDL, Python value, what the message says, and the same as Arrow, where Arrow can have it.
+REFUSED: list[tuple[str, object, str, pa.Array | None]] = [
+    ("INT NOT NULL", None, "a null, where the column is NOT NULL", pa.array([None], pa.int32())),
+    ("INT NOT NULL", None, "a null", pa.nulls(1)),
+    ("LONG", NAN, "float does not fit; BIGINT takes an int", pa.array([NAN])),
+    ("LONG", 1.0, "float does not fit", pa.array([1.0])),
+    ("LONG", True, "bool does not fit", pa.array([True])),
+    ("LONG", "1", "str does not fit", pa.array(["1"])),
+    ("LONG", Decimal(1), "Decimal does not fit", pa.array([Decimal(1)])),
+    ("LONG", 2**63, "takes an int from -9223372036854775808 to 92233", pa.array([2**63], pa.uint64())),
+    ("BYTE", 128, "takes an int from -128 to 127", pa.array([128])),
+    ("BYTE", np.int64(128), "takes an int from -128 to 127", None),
+    ("LONG", np.True_, "does not fit", None),
+    ("BOOLEAN", 1, "int does not fit; BOOLEAN takes a bool", pa.array([1])),
+    ("BOOLEAN", "true", "str does not fit", pa.array(["true"])),
+    ("DOUBLE", True, "bool does not fit", pa.array([True])),
+    ("DOUBLE", 2**53 + 1, "an int from -2**53 to 2**53", pa.array([2**53 + 1])),
+    ("DOUBLE", Decimal("1.5"), "Decimal does not fit", pa.array([Decimal("1.5")])),
+    ("DOUBLE", "1.5", "str does not fit", pa.array(["1.5"])),
+    ("FLOAT", 1e39, "too large", pa.array([1e39])),
+    ("FLOAT", 2**24 + 1, "an int from -2**24 to 2**24", pa.array([2**24 + 1])),
+    ("DECIMAL(10, 2)", Decimal("100000000"), "at most 8 digits before the point", pa.array([Decimal(10**8)])),
+    ("DECIMAL(10, 2)", Decimal("1.234"), "and 2 after it", pa.array([Decimal("1.234")])),
+    ("DECIMAL(10, 2)", 10**8, "at most 8 digits", pa.array([10**8])),
+    ("DECIMAL(10, 2)", 1.5, "float does not fit", pa.array([1.5])),
+    ("DECIMAL(10, 2)", True, "bool does not fit", pa.array([True])),
+    ("DECIMAL(10, 2)", Decimal("NaN"), "takes a Decimal or int", None),
+    ("DECIMAL(10, 2)", Decimal("Infinity"), "takes a Decimal or int", None),
+    ("STRING", b"x", "bytes does not fit; STRING takes a str", pa.array([b"x"])),
+    ("STRING", 1, "int does not fit", pa.array([1])),
+    ("STRING", NAN, "float does not fit", pa.array([NAN])),
+    ("STRING", "\ud800", "no lone surrogates", pa.array([b"\xed\xa0\x80"]).cast(pa.string(), safe=False)),
+    ("BINARY", "x", "str does not fit; BINARY takes bytes", pa.array(["x"])),
+    ("DATE", dt.datetime(2024, 1, 1), "datetime does not fit; DATE takes", pa.array([FIRST])),
+    ("DATE", 19000, "int does not fit", pa.array([19000])),
+    ("DATE", "2024-01-01", "str does not fit", pa.array(["2024-01-01"])),
+    ("TIMESTAMP", dt.datetime(2024, 1, 1), "datetime.now(timezone.utc)", pa.array([dt.datetime(2024, 1, 1)])),
+    ("TIMESTAMP", dt.datetime(2024, 1, 1), "TIMESTAMP_NTZ", pa.array([1], pa.timestamp("ns"))),
+    ("TIMESTAMP", dt.datetime(2024, 1, 1, tzinfo=NoZone()), "the datetime has no zone", None),
+    ("TIMESTAMP", dt.date(2024, 1, 1), "date does not fit", pa.array([dt.date(2024, 1, 1)])),
+    ("TIMESTAMP", 1.0, "float does not fit", pa.array([1.0])),
+    ("TIMESTAMP", np.datetime64("2024-01-01"), "datetime64 does not fit", None),
+    ("TIMESTAMP", FIRST.replace(tzinfo=dt.timezone(dt.timedelta(hours=1))), "years 1 to 9999", None),
+    ("TIMESTAMP", pd.Timestamp(1, tz="UTC"), "nanoseconds", pa.array([1], pa.timestamp("ns", "UTC"))),
+    ("TIMESTAMP", pd.NaT, "does not fit", None),
+    ("TIMESTAMP_NTZ", dt.datetime(2024, 1, 1, tzinfo=UTC), "has a zone", pa.array([1], ZONED)),
+    ("TIMESTAMP_NTZ", dt.date(2024, 1, 1), "date does not fit", pa.array([dt.date(2024, 1, 1)])),
+    ("INTERVAL DAY TO SECOND", dt.timedelta.max, "up to 106751991 days", pa.array([2**62], pa.duration("s"))),
+    ("INTERVAL DAY TO SECOND", 5, "int does not fit", pa.array([5])),
+    ("INTERVAL DAY", dt.timedelta(hours=1), "finer than the column", pa.array([dt.timedelta(hours=1)])),
+    ("VOID", 1, "takes None alone", pa.array([1])),
+    ("ARRAY<INT>", "abc", "str does not fit; an ARRAY takes a list or a tuple", None),
+    ("ARRAY<INT>", {1, 2}, "set does not fit", None),
+    ("MAP<STRING, INT>", [("a", 1)], "list does not fit; a MAP takes a dict", None),
+    ("STRUCT<x: INT>", [1], "list is no row", None),
+    ("STRUCT<x: INT>", (1, 2), "the row has 2 values for 1 column: x", None),
+    ("STRUCT<x: INT>", {"y": 2}, "unknown: 'y', for 1 column: x", pa.array([{"y": 2}])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ddl", "value", "message", "array"), REFUSED)
+def test_what_does_not_fit_is_refused_on_both_paths(
+    ddl: str, value: object, message: str, array: pa.Array | None
+) -> None:
+    converter = Converter(parse(f"c {ddl}"))
+    error = refusal(lambda: converter.from_rows([(value,)], 1234))
+    assert (error.number, error.field) == (1234, "c")
+    assert message in error.reason
+    assert str(error).startswith("row 1234, field 'c': ")
+    if array is not None:
+        same = refusal(lambda: converter.from_arrow(pa.table({"c": array}), 1234))
+        assert (same.number, same.field) == (1234, "c")
+        batch, bad = Converter(parse(f"c {ddl}"), "drop").from_arrow(pa.table({"c": array}), 7)
+        assert ([found.number for found in bad], batch.num_rows) == ([7], 0)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "array"),
+    [
+        ("TIMESTAMP", pa.array([2**60], pa.timestamp("us", "UTC"))),
+        ("TIMESTAMP_NTZ", pa.array([-(2**60)], pa.timestamp("us"))),
+        ("DATE", pa.array([2**30], pa.int32()).view(pa.date32())),
+    ],
+)
+def test_times_that_only_arrow_has_are_refused(ddl: str, array: pa.Array) -> None:
+    error = refusal(lambda: Converter(parse(f"c {ddl}")).from_arrow(pa.table({"c": array}), 0))
+    assert "years 1 to 9999" in error.reason
+
+
+@pytest.mark.parametrize(
+    ("ddl", "value", "field", "reason"),
+    [
+        ("STRUCT<x: INT NOT NULL>", {"x": None}, "c.x", "NOT NULL"),
+        ("STRUCT<x: INT NOT NULL>", {}, "c.x", "NOT NULL"),
+        ("STRUCT<x: STRUCT<y: ARRAY<INT>>>", ((([1, "2"],),)), "c.x.y[1]", "str does not fit; INT takes"),
+        ("MAP<STRING, INT>", {"a": 1, "b": 2.5}, "c['b']", "float does not fit"),
+        ("MAP<STRING, INT>", {1: 1}, "c.key", "int does not fit"),
+        ("MAP<STRING, INT>", {None: 1}, "c.key", "a null"),
+        ("ARRAY<STRUCT<x: INT>>", [(1,), (1, 2)], "c[1]", "the row has 2 values for 1 column"),
+        (
+            "ARRAY<TIMESTAMP>",
+            [dt.datetime(2024, 1, 1, tzinfo=UTC), dt.datetime(2024, 1, 1)],
+            "c[1]",
+            "no zone",
+        ),
+    ],
+)
+def test_what_is_wrong_inside_a_value_is_named_by_its_path(
+    ddl: str, value: object, field: str, reason: str
+) -> None:
+    error = refusal(lambda: Converter(parse(f"c {ddl}")).from_rows([(value,)], 0))
+    assert error.field == field
+    assert reason in error.reason
+
+
+def test_nulls_inside_arrow_are_found_and_those_outside_of_its_slice_are_not() -> None:
+    kind = T.StructType([T.StructField("c", T.ArrayType(T.LongType(), False))])
+    array = pa.array([[None], [1], None, [2, 3]], pa.list_(pa.int64()))
+    batch, _ = Converter(kind).from_arrow(pa.table({"c": array.slice(1)}), 0)
+    assert batch.column(0).to_pylist() == [[1], None, [2, 3]]
+    assert refusal(lambda: Converter(kind).from_arrow(pa.table({"c": array}), 0)).field == "c[0]"
+    maps = pa.array([[("a", None)], [("b", 1)], None], pa.map_(pa.string(), pa.int64()))
+    kind = T.StructType([T.StructField("c", T.MapType(T.StringType(), T.LongType(), False))])
+    batch, _ = Converter(kind).from_arrow(pa.table({"c": maps.slice(1)}), 0)
+    assert batch.column(0).to_pylist() == [[("b", 1)], None]
+    assert refusal(lambda: Converter(kind).from_arrow(pa.table({"c": maps}), 0)).field == "c['a']"
+    structs = pa.array([{"x": None}, None, {"x": 1}])
+    strict = Converter(parse("c STRUCT<x: LONG NOT NULL>"))
+    assert strict.from_arrow(pa.table({"c": structs.slice(1)}), 0)[0].num_rows == 2
+    assert refusal(lambda: strict.from_arrow(pa.table({"c": structs}), 0)).field == "c.x"
+
+
+@pytest.mark.parametrize(
+    ("ddl", "value", "expected"),
+    [
+        ("LONG", Level.HIGH, 3),
+        ("STRING", Colour.RED, "red"),
+        ("INT", np.int64(5), 5),
+        ("DOUBLE", np.float32(1.5), 1.5),
+        ("DOUBLE", np.int8(5), 5.0),
+        ("BOOLEAN", np.True_, True),
+        ("STRING", np.str_("x"), "x"),
+        ("BINARY", bytearray(b"x"), b"x"),
+        ("FLOAT", 0.1, float(np.float32(0.1))),
+        ("TIMESTAMP", pd.Timestamp("2024-01-01", tz="UTC"), dt.datetime(2024, 1, 1, tzinfo=UTC)),
+        ("TIMESTAMP", dt.datetime(2024, 1, 1, tzinfo=ZoneInfo("UTC")), dt.datetime(2024, 1, 1, tzinfo=UTC)),
+        ("INTERVAL DAY TO SECOND", pd.Timedelta(days=1), dt.timedelta(days=1)),
+        ("ARRAY<INT>", (1, 2), [1, 2]),
+        ("STRUCT<x: INT, y: STRING>", (1, "a"), {"x": 1, "y": "a"}),
+        ("STRUCT<x: INT, y: STRING>", {"y": "a"}, {"x": None, "y": "a"}),
+    ],
+)
+def test_values_of_other_types_that_mean_the_same_are_taken(
+    ddl: str, value: object, expected: object
+) -> None:
+    assert one(ddl, value) == expected
+
+
+def test_nan_and_minus_zero_stay_what_they_are() -> None:
+    assert math.isnan(one("DOUBLE", NAN))
+    assert math.isnan(one("FLOAT", NAN))
+    assert math.copysign(1, one("DOUBLE", -0.0)) == -1
+    batch, _ = Converter(parse("c DOUBLE")).from_arrow(pd.DataFrame({"c": [NAN, 1.0]}), 0)
+    assert math.isnan(batch.column(0)[0].as_py())
+
+
+@pytest.mark.skipif(not hasattr(T, "TimeType"), reason="Spark 4.0 has no TIME")
+def test_times_of_a_day_keep_all_their_digits() -> None:
+    assert one("TIME", dt.time(1, 2, 3, 4)) == dt.time(1, 2, 3, 4)
+    for value in (dt.time(1, 2, 3, 4), dt.time(1, tzinfo=UTC)):
+        assert (
+            refusal(lambda value=value: Converter(parse("c TIME(3)")).from_rows([(value,)], 0)).field == "c"
+        )
+
+
+@dataclass
+class Pair:
+    b: str
+    a: int
+
+
+@dataclass
+class Other:
+    a: int
+    c: str
+
+
+Named = namedtuple("Named", "b a")
+AB = parse("a INT, b STRING")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        (1, "x"),
+        {"b": "x", "a": 1},
+        Pair("x", 1),
+        Named("x", 1),
+        Row(b="x", a=1),
+        Row("b", "a")("x", 1),
+        Row(1, "x"),
+    ],
+)
+def test_a_row_may_be_of_any_kind(row: object) -> None:
+    for rows in ([row], [row] * 3, [row, (1, "x")], [{"a": 1, "b": "x"}, row, Pair("x", 1)]):
+        assert Converter(AB).from_rows(rows, 0)[0].to_pylist() == [{"a": 1, "b": "x"}] * len(rows)
+    nested = Converter(parse("s STRUCT<a: INT, b: STRING>, i INT")).from_rows([(row, 1), (None, 2)], 0)[0]
+    assert nested.to_pylist() == [{"s": {"a": 1, "b": "x"}, "i": 1}, {"s": None, "i": 2}]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ((1,), "the row has 1 value for 2 columns: a, b"),
+        ((), "the row has 0 values for 2 columns: a, b"),
+        ((1, 2, 3), "the row has 3 values for 2 columns: a, b"),
+        ({"a": 1, "x": 1, "y": 2}, "unknown: 'x', 'y', for 2 columns: a, b"),
+        ({"a": 1, 5: 1}, "unknown: 5, for 2 columns: a, b"),
+        (Other(1, "x"), "the row has the fields a, c, for 2 columns: a, b"),
+        (Row(a=1, c=2), "the row has the fields a, c, for 2 columns: a, b"),
+        (Row(1), "the row has 1 value for 2 columns: a, b"),
+        ("ab", "str is no row; a row is a tuple, a dict, a dataclass, a namedtuple or a Row, with 2 columns"),
+        (None, "NoneType is no row"),
+        ([1, "x"], "list is no row"),
+        (Broken(), "Broken is no row"),
+    ],
+)
+def test_a_row_with_other_columns_is_refused(row: object, reason: str) -> None:
+    error = refusal(lambda: Converter(AB).from_rows([(1, "x"), row], 10))
+    assert (error.number, error.field) == (11, None)
+    assert reason in error.reason
+    batch, bad = Converter(AB, "null").from_rows([(1, "x"), row, (2, "y")], 10)
+    assert batch.to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+    assert [(found.number, found.reason) for found in bad] == [(11, error.reason)]
+
+
+def test_a_key_that_is_missing_is_a_null() -> None:
+    assert Converter(AB).from_rows([{"a": 1}, {"b": "x"}, {}], 0)[0].to_pylist() == [
+        {"a": 1, "b": None},
+        {"a": None, "b": "x"},
+        {"a": None, "b": None},
+    ]
+    assert refusal(lambda: Converter(parse("a INT NOT NULL, b INT")).from_rows([{"b": 1}], 0)).field == "a"
+
+
+def test_the_only_column_may_be_given_bare() -> None:
+    assert Converter(parse("c STRING")).from_rows(["a", None, ("b",), {"c": "d"}], 0)[0].column(
+        0
+    ).to_pylist() == [
+        "a",
+        None,
+        "b",
+        "d",
+    ]
+    assert Converter(parse("c ARRAY<INT>")).from_rows([[1, 2], ([3],)], 0)[0].column(0).to_pylist() == [
+        [1, 2],
+        [3],
+    ]
+    assert "list does not fit" in refusal(lambda: Converter(parse("c INT")).from_rows([[1]], 0)).reason
+
+
+def test_no_rows_are_a_batch_without_rows() -> None:
+    for converter in (Converter(AB), Converter(parse("c MAP<INT, STRUCT<x: ARRAY<TIMESTAMP>>>"))):
+        batch, bad = converter.from_rows([], 0)
+        assert (batch.num_rows, batch.schema, bad) == (0, converter.arrow_schema, [])
+        batch, bad = converter.from_arrow(batch, 0)
+        assert (batch.num_rows, batch.schema, bad) == (0, converter.arrow_schema, [])
+
+
+ROWS: list[object] = [(1, "x"), ("bad", "y"), (3, 4), (5,), ("bad", 6), (7, "z")]
+
+
+def test_fail_raises_for_the_first_bad_row_whatever_is_wrong_with_it() -> None:
+    for start, number, field in ((0, 1, "a"), (2, 2, "b"), (3, 3, None), (4, 4, "a")):
+        error = refusal(lambda start=start: Converter(AB).from_rows(ROWS[start:], start))
+        assert (error.number, error.field) == (number, field)
+
+
+def test_drop_leaves_bad_rows_out_and_tells_of_each_once() -> None:
+    batch, bad = Converter(AB, "drop").from_rows(ROWS, 100)
+    assert batch.to_pylist() == [{"a": 1, "b": "x"}, {"a": 7, "b": "z"}]
+    assert [(error.number, error.field) for error in bad] == [(101, "a"), (102, "b"), (103, None), (104, "a")]
+
+
+def test_null_takes_the_place_of_bad_fields_only() -> None:
+    batch, bad = Converter(AB, "null").from_rows(ROWS, 100)
+    assert [tuple(row.values()) for row in batch.to_pylist()] == [
+        (1, "x"),
+        (None, "y"),
+        (3, None),
+        (None, None),
+        (7, "z"),
+    ]
+    told = [(error.number, error.field) for error in bad]
+    assert told == [(101, "a"), (102, "b"), (103, None), (104, "a"), (104, "b")]
+
+
+def test_null_drops_a_row_where_no_null_can_be() -> None:
+    schema = parse("a INT, b STRING NOT NULL, c STRUCT<x: INT NOT NULL>")
+    rows: list[object] = [("bad", 1, None), ("bad", "b", {"x": None}), (1, "c", (1,))]
+    batch, bad = Converter(schema, "null").from_rows(rows, 0)
+    assert batch.to_pylist() == [{"a": None, "b": "b", "c": None}, {"a": 1, "b": "c", "c": {"x": 1}}]
+    assert [(error.number, error.field) for error in bad] == [(0, "b"), (1, "a"), (1, "c.x")]
+
+
+@pytest.mark.parametrize("policy", ["drop", "null"])
+def test_bad_values_in_tables_are_treated_as_in_rows(policy: str) -> None:
+    values = {"a": [1, 300, None, -129], "b": ["x", None, "y", "z"]}
+    by_rows = Converter(parse("a BYTE, b STRING NOT NULL"), policy).from_rows(
+        list(zip(*values.values(), strict=True)), 5
+    )
+    for table in (pa.table(values), pa.RecordBatch.from_pydict(values)):
+        batch, bad = Converter(parse("a BYTE, b STRING NOT NULL"), policy).from_arrow(table, 5)
+        assert batch == by_rows[0]
+        assert [str(error) for error in bad] == [str(error) for error in by_rows[1]]
+
+
+def test_a_policy_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="on_bad_row='skip' must be one of fail, drop, null"):
+        Converter(AB, "skip")
+
+
+def test_tables_go_by_the_names_of_their_columns() -> None:
+    table = pa.table({"b": ["x"], "a": [1]})
+    assert Converter(AB).from_arrow(table, 0)[0].to_pylist() == [{"a": 1, "b": "x"}]
+    assert Converter(AB).from_arrow(table.drop_columns(["b"]), 0)[0].to_pylist() == [{"a": 1, "b": None}]
+    assert (
+        refusal(lambda: Converter(parse("a INT, b STRING NOT NULL")).from_arrow(table.select(["a"]), 0)).field
+        == "b"
+    )
+    for wrong, reason in (
+        (pa.table({"a": [1], "B": ["x"]}), "unknown: 'B', for 2 columns: a, b"),
+        (pa.table([[1], [2]], names=["a", "a"]), "a name is there twice: a, a"),
+        (pd.DataFrame({"a": [1], 7: [2]}), "unknown: 7, for 2 columns: a, b"),
+    ):
+        error = refusal(lambda wrong=wrong: Converter(AB).from_arrow(wrong, 3))
+        assert (error.number, error.field) == (3, None)
+        assert reason in error.reason
+        batch, bad = Converter(AB, "drop").from_arrow(wrong, 3)
+        assert (batch.num_rows, batch.schema, len(bad)) == (0, Converter(AB).arrow_schema, 1)
+
+
+def test_a_batch_of_the_same_schema_is_not_copied() -> None:
+    converter = Converter(parse("t TIMESTAMP, s STRING, l ARRAY<LONG>, d STRUCT<x: DOUBLE>"))
+    batch, _ = converter.from_rows([(dt.datetime(2024, 1, 1, tzinfo=UTC), "abc", [1], (1.5,))] * 10, 0)
+    again, _ = converter.from_arrow(batch, 0)
+    assert again == batch
+    for before, after in zip(batch.columns, again.columns, strict=True):
+        assert before.buffers()[-1].address == after.buffers()[-1].address
+
+
+def test_tables_in_pieces_become_one_batch() -> None:
+    table = pa.concat_tables([pa.table({"a": [1], "b": ["x"]}), pa.table({"a": [2], "b": ["y"]})])
+    assert Converter(AB).from_arrow(table, 0)[0].to_pylist() == table.to_pylist()
+    assert Converter(AB).from_arrow(table.slice(1), 0)[0].to_pylist() == [{"a": 2, "b": "y"}]
+
+
+def test_dataframes_are_tables() -> None:
+    frame = pd.DataFrame(
+        {
+            "s": ["x", None, NAN],
+            "i": pd.array([1, None, 3], "Int64"),
+            "t": pd.to_datetime(["2024-01-01", None, "2024-01-02"]).tz_localize("Europe/Berlin"),
+            "c": pd.Categorical(["a", "b", "a"]),
+        },
+        index=[7, 8, 9],
+    )
+    batch, _ = Converter(parse("s STRING, i INT, t TIMESTAMP, c STRING")).from_arrow(frame, 0)
+    assert batch.column("s").to_pylist() == ["x", None, None]
+    assert batch.column("i").to_pylist() == [1, None, 3]
+    assert batch.column("t").to_pylist()[:2] == [dt.datetime(2023, 12, 31, 23, tzinfo=UTC), None]
+    assert batch.column("c").to_pylist() == ["a", "b", "a"]
+    error = refusal(lambda: Converter(parse("n INT")).from_arrow(pd.DataFrame({"n": [1, None]}), 0))
+    assert "float does not fit" in error.reason
+
+
+def test_tables_are_told_from_rows() -> None:
+    assert Converter.is_table(pa.table({"a": [1]}))
+    assert Converter.is_table(pa.RecordBatch.from_pydict({"a": [1]}))
+    assert Converter.is_table(pd.DataFrame())
+    assert not any(map(Converter.is_table, [(1,), [1], {"a": 1}, None, "x", pd.Series([1])]))
+
+
+def test_an_error_shows_a_short_value_whatever_its_repr_does() -> None:
+    for value in ("x" * 10**6, 10**5000, list(range(10**5)), Broken(), {"k": Broken()}):
+        error = refusal(lambda value=value: Converter(parse("c DATE")).from_rows([(value,)], 0))
+        assert 0 < len(error.value) <= 80
+    assert "Broken" in refusal(lambda: Converter(parse("c DATE")).from_rows([(Broken(),)], 0)).value
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.number, again.field) == (str(error), error.number, error.field)
+
+
+def test_what_a_zone_raises_is_told() -> None:
+    class Raises(dt.tzinfo):
+        def utcoffset(self, when: dt.datetime | None) -> dt.timedelta:
+            raise LookupError("no such zone")
+
+    error = refusal(
+        lambda: Converter(parse("c TIMESTAMP")).from_rows([(dt.datetime(2024, 1, 1, tzinfo=Raises()),)], 0)
+    )
+    assert "LookupError: no such zone" in error.reason
+
+
+def test_zones_may_be_mixed_in_one_column() -> None:
+    zones = [UTC, BERLIN, dt.timezone(dt.timedelta(hours=-5, seconds=7)), ZoneInfo("UTC")]
+    times = [
+        dt.datetime(2024, 3, 31, 2, 30, 0, i, tzinfo=zone, fold=i % 2) for i in range(40) for zone in zones
+    ]
+    for shift in range(4):
+        moved = times[shift:]
+        batch, _ = Converter(parse("c TIMESTAMP")).from_rows([(time,) for time in moved], 0)
+        assert batch.column(0).to_pylist() == [time.astimezone(UTC) for time in moved]
+
+
+FULL = parse(
+    "b BOOLEAN, i8 BYTE, i16 SHORT, i32 INT, i64 LONG NOT NULL, f FLOAT, d DOUBLE, dec DECIMAL(20, 5), "
+    "s STRING, bin BINARY, day DATE, t TIMESTAMP, n TIMESTAMP_NTZ, span INTERVAL DAY TO SECOND, v VOID, "
+    "a ARRAY<ARRAY<INT>>, m MAP<STRING, DOUBLE>, st STRUCT<x: LONG NOT NULL, y: ARRAY<STRUCT<z: STRING>>>"
+)
+
+
+def _ints(bits: int) -> st.SearchStrategy[int]:
+    return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+_DECIMALS = st.decimals(-(10**14), 10**14, places=5)
+_SPANS = st.timedeltas(dt.timedelta(days=-106751991), dt.timedelta(days=106751991))
+_ZONED = st.datetimes(
+    dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30), timezones=st.sampled_from([UTC, BERLIN])
+)
+_NONE = st.none()
+FULL_ROWS = st.tuples(
+    st.booleans() | _NONE,
+    _ints(8) | _NONE,
+    _ints(16) | _NONE,
+    _ints(32) | _NONE,
+    _ints(64),
+    st.floats(width=32, allow_nan=False) | _NONE,
+    st.floats(allow_nan=False) | _NONE,
+    _DECIMALS | _NONE,
+    _TEXT | _NONE,
+    st.binary(max_size=6) | _NONE,
+    st.dates() | _NONE,
+    _ZONED | _NONE,
+    st.datetimes() | _NONE,
+    _SPANS | _NONE,
+    _NONE,
+    st.lists(st.lists(_ints(32) | _NONE, max_size=3) | _NONE, max_size=3) | _NONE,
+    st.dictionaries(_TEXT, st.floats(allow_nan=False) | _NONE, max_size=3) | _NONE,
+    st.fixed_dictionaries(
+        {
+            "x": _ints(64),
+            "y": st.lists(st.fixed_dictionaries({"z": _TEXT | _NONE}) | _NONE, max_size=2) | _NONE,
+        }
+    )
+    | _NONE,
+)
+
+
+def _in_utc(value: object) -> object:
+    """Python takes a time that is there twice, at the end of summer, for unequal to any in another zone."""
+    return value.astimezone(UTC) if isinstance(value, dt.datetime) and value.tzinfo else value
+
+
+@given(st.lists(FULL_ROWS, max_size=8))
+def test_good_rows_come_back_as_they_were_on_both_paths(rows: list[Any]) -> None:
+    converter = Converter(FULL)
+    batch, bad = converter.from_rows(rows, 0)
+    assert not bad
+    batch.validate(full=True)
+    back = [tuple(row.values()) for row in batch.to_pylist(maps_as_pydicts="strict")]
+    assert back == [tuple(map(_in_utc, row)) for row in rows]
+    assert converter.from_arrow(batch, 0)[0] == batch
+    assert converter.from_arrow(pa.Table.from_batches([batch, batch]).slice(len(rows)), 0)[0] == batch
+
+
+@given(
+    st.lists(st.tuples(_ints(9) | _TEXT | _NONE, _ints(9) | _NONE), max_size=12),
+    st.sampled_from(["drop", "null"]),
+)
+def test_a_batch_is_the_good_rows_and_each_other_is_told_of(rows: list[Any], policy: str) -> None:
+    """A model of it all: what each policy makes of each row alone."""
+    expected, wrong = [], []
+    for number, (a, b) in enumerate(rows):
+        fine = [value is None or (isinstance(value, int) and -128 <= value < 128) for value in (a, b)]
+        if b is None or not fine[1] or (policy == "drop" and not fine[0]):
+            wrong.append(number)
+        else:
+            wrong += [] if fine[0] else [number]
+            expected.append((a if fine[0] else None, b))
+    batch, bad = Converter(parse("a BYTE, b BYTE NOT NULL"), policy).from_rows(rows, 0)
+    assert [tuple(row.values()) for row in batch.to_pylist()] == expected
+    assert [error.number for error in bad] == wrong
+
+
+def test_a_row_of_64_mb_passes() -> None:
+    (batch, bad) = Converter(AB).from_rows([(1, "x" * 2**26)], 0)
+    assert not bad
+    assert len(batch.column(1)[0].as_py()) == 2**26
