@@ -15,6 +15,9 @@ from pytest_spark.config import SparkConfigBuilder
 
 from headwater import HeadwaterError
 from headwater._spark.jar import verified_jar
+from headwater.testing import stream
+
+__all__ = ["stream"]
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-spark has made its configuration of `spark_options`

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from headwater._author.registry import Registered
 from headwater._author.source import is_resumable, signature_of
@@ -12,30 +12,50 @@ from headwater._author.source import is_resumable, signature_of
 if TYPE_CHECKING:
     from headwater._author.source import Source
 
-__all__ = ["described", "described_source"]
+__all__ = ["built_in", "described", "described_source", "is_class"]
 
 
 def described(sources: dict[str, type[Source]]) -> Iterator[Registered]:
     """Those that come with headwater, and those given."""
-    from headwater import sources as built_in
-
-    for name in built_in.__all__:
-        made = getattr(built_in, name)
-        if name not in sources and hasattr(made, "registered"):
+    written = dict(sources)
+    for made in built_in():
+        if is_class(made):
+            written[made.name] = made
+        else:
             yield made.registered
-    for cls in sources.values():
+    for cls in written.values():
         yield described_source(cls)
 
 
+def built_in() -> list[Any]:
+    """What `headwater.sources` offers: subclasses of Source, and functions with an attribute `registered`."""
+    from headwater import sources
+
+    return [getattr(sources, name) for name in sources.__all__]
+
+
 def described_source(cls: type[Source]) -> Registered:
+    """One that is written in Python."""
     return Registered(
         name=cls.name,
-        doc=inspect.getdoc(cls) or "",
+        doc=_doc(cls),
         schema=_schema(cls),
         options=signature_of(cls).options,
         resumable=is_resumable(cls),
         origin=f"{cls.__module__}:{cls.__qualname__}",
     )
+
+
+def is_class(made: Any) -> TypeGuard[type[Source]]:
+    """Whether it is written in Python."""
+    return isinstance(made, type)
+
+
+def _doc(cls: type[Source]) -> str:
+    """What the author wrote: not what a class inherits, nor what a dataclass gives itself."""
+    text = inspect.cleandoc(cls.__doc__ or "")
+    is_own = not (hasattr(cls, "__dataclass_fields__") and text.startswith(f"{cls.__name__}("))
+    return text if is_own else ""
 
 
 def _schema(cls: type[Source]) -> str | None:

@@ -1,11 +1,19 @@
 """A source whose rows are made in the JVM, as a value."""
 
-from collections.abc import Iterator, Mapping
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import ParamSpec
 
 from headwater._author.options import OptionValue, camel, encode
+from headwater._author.registry import Registered
+from headwater._author.signature import Signature
 
 __all__ = ["JvmSource"]
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,6 +33,31 @@ class JvmSource:
     def __post_init__(self) -> None:
         kept = {key: value for key, value in self.settings.items() if value is not None}
         object.__setattr__(self, "settings", _Settings(kept))
+
+    @staticmethod
+    def of(schema: str) -> Callable[[Callable[P, JvmSource]], Callable[P, JvmSource]]:
+        """Goes above the function that makes such a source, and says of it what is listed.
+
+        >>> @JvmSource.of("value STRING")
+        ... def words(length: int = 5) -> JvmSource:
+        ...     return JvmSource("words", {"length": length})
+        >>> words.registered.options[0].text
+        'length: a whole number, default 5'
+        """
+
+        def describe(function: Callable[P, JvmSource]) -> Callable[P, JvmSource]:
+            name = function.__name__
+            function.registered = Registered(  # type: ignore[attr-defined]
+                name=name,
+                doc=inspect.getdoc(function) or "",
+                schema=schema,
+                options=Signature.of(function, owner=f"source '{name}'").options,
+                resumable=False,
+                origin=f"{function.__module__}:{function.__qualname__}",
+            )
+            return function
+
+        return describe
 
     @property
     def options(self) -> dict[str, str]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from headwater._author.source import Source, is_resumable
+from headwater._author.source import Source, is_resumable, schema_of_source
 
-__all__ = ["CAUGHT_UP", "At", "begin", "is_async", "rows_of", "rows_of_async"]
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["CAUGHT_UP", "At", "begin", "has_array_rows", "is_async", "items_of", "rows_of", "rows_of_async"]
 
 
 @dataclass(frozen=True)
@@ -38,17 +42,19 @@ def begin(source: Source, since: Any = None) -> Any:
     """What `read` returns: an iterator, or an async one."""
     read = source.read  # type: ignore[attr-defined]
     items = read(since=since) if is_resumable(type(source)) else read()
-    if hasattr(items, "__aiter__") or (
-        hasattr(items, "__iter__") and not isinstance(items, str | bytes | dict)
-    ):
+    is_rows = hasattr(items, "__iter__") and not isinstance(items, str | bytes | dict)
+    if hasattr(items, "__aiter__") or (is_rows and not hasattr(items, "iloc")):  # pandas gives its columns
         return items
     if inspect.iscoroutine(items):
         items.close()
         raise TypeError(
             f"read of {source!r} is a coroutine that yields nothing: an async generator yields its rows"
         )
+    what = repr(items)
+    if len(what) > 80 or "\n" in what:
+        what = f"a value of type {type(items).__name__}"
     raise TypeError(
-        f"read of {source!r} returned {items!r}, not rows: make it a generator, which yields them one by one"
+        f"read of {source!r} returned {what}, not rows: make it a generator, which yields them one by one"
     )
 
 
@@ -56,36 +62,53 @@ def is_async(items: Any) -> bool:
     return hasattr(items, "__aiter__")
 
 
+def items_of(source: Source) -> Iterator[Any]:
+    """What `read` yields, without Spark, with the calls before and after it that a feed makes."""
+    with _running(source):
+        items = begin(source)
+        yield from _from_async(source, items) if is_async(items) else items
+
+
 def rows_of(source: Source) -> Iterator[object]:
-    items = begin(source)
-    try:
-        for item in _from_async(items) if is_async(items) else items:
-            yield from _rows_in(item)
-    finally:
-        source.close()
+    for item in items_of(source):
+        yield from _rows_in(item, source)
 
 
 async def rows_of_async(source: Source) -> AsyncIterator[object]:
-    items = begin(source)
-    try:
-        if is_async(items):
+    with _running(source):
+        items = begin(source)
+        if not is_async(items):
+            items = _as_async(items)
+        try:
             async for item in items:
-                for row in _rows_in(item):
+                for row in _rows_in(item, source):
                     yield row
-        else:
-            for item in items:
-                for row in _rows_in(item):
-                    yield row
+        finally:
+            if hasattr(items, "aclose"):
+                await items.aclose()
+
+
+@contextmanager
+def _running(source: Source) -> Iterator[None]:
+    try:
+        source.on_start()
+        yield
+    except Exception as error:
+        source.on_failure(error)
+        raise
     finally:
-        source.close()
+        try:
+            source.on_stop()
+        finally:
+            source.close()
 
 
-def _rows_in(item: Any) -> Iterator[object]:
+def _rows_in(item: Any, source: Source) -> Iterator[object]:
     if isinstance(item, At):
         item = item.rows
     if item is CAUGHT_UP:
         return
-    if isinstance(item, list):
+    if isinstance(item, list) and not has_array_rows(schema_of_source(source)):
         yield from item
     elif hasattr(item, "to_pylist"):  # Arrow
         yield from item.to_pylist()
@@ -95,14 +118,27 @@ def _rows_in(item: Any) -> Iterator[object]:
         yield item
 
 
-def _from_async(items: Any) -> Iterator[object]:
+def has_array_rows(schema: StructType) -> bool:
+    """Whether a list is a value, of the one column, and not many rows."""
+    return len(schema.fields) == 1 and schema.fields[0].dataType.typeName() == "array"
+
+
+async def _as_async(items: Any) -> AsyncIterator[Any]:
+    for item in items:
+        yield item
+
+
+def _from_async(source: Source, items: Any) -> Iterator[object]:
     """An async iterator, driven from code that is not async."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         pass
     else:
-        raise RuntimeError("this source is async and an event loop runs in this thread: use `async for`")
+        raise RuntimeError(
+            f"{source!r} is async and an event loop runs in this thread: use `async for` on it, or read it "
+            "in another thread"
+        )
     loop = asyncio.new_event_loop()
     try:
         while True:
@@ -111,7 +147,22 @@ def _from_async(items: Any) -> Iterator[object]:
             except StopAsyncIteration:
                 return
     finally:
+        _end(loop, items)
+
+
+async def _all(tasks: set[asyncio.Task[Any]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _end(loop: asyncio.AbstractEventLoop, items: Any) -> None:
+    """Also after Ctrl-C, which leaves the step that was awaited undone."""
+    try:
+        undone = asyncio.all_tasks(loop)
+        for task in undone:
+            task.cancel()
+        loop.run_until_complete(_all(undone))
         if hasattr(items, "aclose"):
             loop.run_until_complete(items.aclose())
         loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
         loop.close()

@@ -10,12 +10,23 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from headwater._author.signature import Option, OptionError
+from headwater._author.secret import Secret
+from headwater._author.signature import Option, OptionError, plain
 
 if TYPE_CHECKING:
     from headwater._author.source import Source
 
-__all__ = ["Registered", "all_sources", "checked_name", "define", "find", "hold", "registered", "subscribe"]
+__all__ = [
+    "Registered",
+    "all_sources",
+    "checked_name",
+    "define",
+    "find",
+    "hold",
+    "registered",
+    "secrets_in",
+    "subscribe",
+]
 
 # Spark's own formats and those of its best known connectors. A running Spark is asked for all others.
 _SPARKS = [
@@ -133,6 +144,21 @@ def find(name: str, options: dict[str, str]) -> Source:
     if cls is None:
         raise OptionError(_unknown(name))
     return cls(**signature_of(cls).parse(options))
+
+
+def secrets_in(name: str, options: dict[str, str]) -> list[str]:
+    """The secrets among the options, which nobody may be told."""
+    from headwater._author.source import signature_of
+
+    with _lock:
+        held, cls = _held.get(name), _sources.get(name.lower())
+    if held is not None:
+        found = [value.reveal() for value in held._bound.values() if isinstance(value, Secret)]
+    else:
+        known = signature_of(cls).options if cls else ()
+        marked = {plain(option.name) for option in known if option.secret}
+        found = [text for option, text in options.items() if plain(option) in marked]
+    return [secret for secret in found if secret]
 
 
 def registered() -> list[Registered]:

@@ -24,7 +24,7 @@ class _SourceType(ABCMeta):
         source: Any = cls
         bound = source._bind(args, kwargs)
         made = source.__new__(source)
-        made._bound = bound
+        object.__setattr__(made, "_bound", bound)  # a frozen dataclass too
         made.__init__(**bound)
         return made
 
@@ -151,8 +151,8 @@ def _schema_of_rows(cls: type[Source]) -> StructType:
         raise TypeError(f"the annotation of what it returns cannot be read: {error}") from None
     if rows is None:
         raise TypeError(
-            "there is none. Give a DDL string such as 'id LONG, word STRING' or a StructType, define `schema` "
-            "as a property, or annotate what read returns with a dataclass or NamedTuple: Iterator[Tick]"
+            "there is none. Give a DDL string such as 'id LONG, word STRING' or a StructType, define "
+            "`schema` as a property, or annotate what read returns with a dataclass or NamedTuple: Iterator[T]"
         )
     return of_row_type(rows)
 

@@ -23,16 +23,20 @@ def explain(error: BaseException, secrets: list[str], remedy: str | None = None)
         remedy = _BAD_ROW if isinstance(error, BadRowError) else _RESTART
     told = traceback.TracebackException.from_exception(error)
     told.stack = traceback.StackSummary.from_list(frames)
-    text = f"{first_line(error)}{place}. {remedy}\n\n{''.join(told.format()).rstrip()}"
+    text = f"{first_line(error, secrets)}{place}. {remedy}\n\n{''.join(told.format()).rstrip()}"
+    return _without(secrets, text)
+
+
+def first_line(error: BaseException, secrets: list[str]) -> str:
+    lines = str(error).strip().splitlines()
+    said = f": {lines[0].rstrip('.')}" if lines else ""
+    return _without(secrets, f"{type(error).__name__}{said}")
+
+
+def _without(secrets: list[str], text: str) -> str:
     for secret in secrets:
         text = text.replace(secret, "***")
     return text
-
-
-def first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    said = f": {lines[0].rstrip('.')}" if lines else ""
-    return f"{type(error).__name__}{said}"
 
 
 def _authors_frames(error: BaseException) -> list[traceback.FrameSummary]:

@@ -48,6 +48,7 @@ class Feed:
         self._log = log_of(order)
         name = f"headwater-feed-{order.name}-{order.feed}"
         self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+        self._threads = [self._thread]
 
     @property
     def state(self) -> str:
@@ -57,7 +58,7 @@ class Feed:
 
     @property
     def is_alive(self) -> bool:
-        return self._thread.is_alive()
+        return any(thread.is_alive() for thread in self._threads)
 
     def start(self) -> None:
         self._thread.start()
@@ -74,15 +75,16 @@ class Feed:
             drive.cancel()
         name = f"{self._thread.name}-close"
         closer = threading.Thread(target=self._close, args=(source,), name=name, daemon=True)
+        self._threads.append(closer)
         closer.start()
         self._thread.join(_PATIENCE_SECONDS)
         while self._thread.is_alive() and monotonic() < deadline:
             interrupt(self._thread)
             self._thread.join(0.2)
         closer.join(max(0.0, deadline - monotonic()))
-        gone = not self._thread.is_alive() and not closer.is_alive()
         if self.outlet is not None:
-            gone = self.outlet.release(max(0.1, deadline - monotonic())) and gone
+            self.outlet.release(max(0.1, deadline - monotonic()))
+        gone = not self.is_alive
         if not gone:
             self._log.warning(
                 "does not end, and cannot be interrupted: it is abandoned; its rows are refused"
@@ -107,7 +109,7 @@ class Feed:
         try:
             outlet = self._open_outlet(self._make(), self._fail)
         except BaseException as error:
-            self._opened(explain(error, []))
+            self._opened(explain(error, self.order.secrets()))
             raise
         self.outlet = outlet
         self._opened(None)
@@ -131,9 +133,9 @@ class Feed:
                 failures = 1 if outlet.rows > given else failures + 1
                 if self.order.on_error == "fail" or failures > self.order.most_failures:
                     raise
-                self.last_error = first_line(error)
+                self.last_error = first_line(error, self.order.secrets())
                 if self.order.on_error == "end":
-                    self._log.exception("failed, and ends, as onError says")
+                    self._log.warning("failed, and ends, as onError says: %s", self.last_error)
                     return
             self._back_off(failures)
 
@@ -190,9 +192,10 @@ class Feed:
     def _fail(self, error: BaseException) -> None:
         if self._stopping.is_set():
             return
-        self.last_error = first_line(error)
+        secrets = self.order.secrets()
+        self.last_error = first_line(error, secrets)
         self._state = "failed"
-        self._log.error("failed: %s", self.last_error, exc_info=error)
+        self._log.error("failed: %s", explain(error, secrets))
         with suppress(FeedStopped, ConnectionError):
             if self.outlet is not None:
-                self.outlet.fail(explain(error, self.order.secrets()))
+                self.outlet.fail(explain(error, secrets))

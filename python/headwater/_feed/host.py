@@ -69,7 +69,8 @@ class Host:
             answer({"error": {"kind": "option", "message": str(error)}})
         except Exception as error:
             name = question["source"].partition("@")[0]
-            told = explain(error, [], remedy="It is made when the stream is loaded.")
+            secrets = registry.secrets_in(question["source"], question["options"])
+            told = explain(error, secrets, remedy="A source is made when its stream is loaded.")
             answer({"error": {"kind": "option", "message": f"Source '{name}' cannot be made: {told}"}})
 
     def _open(self, order: Order, answer: Answer) -> None:

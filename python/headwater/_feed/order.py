@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater._author import registry
-from headwater._author.secret import Secret
 
 __all__ = ["Order", "Shard", "in_shard", "shard"]
 
@@ -81,5 +80,4 @@ class Order:
 
     def secrets(self) -> list[str]:
         """What must not be told."""
-        values = self.make()._bound.values()
-        return [value.reveal() for value in values if isinstance(value, Secret) and value.reveal()]
+        return registry.secrets_in(self.source, self.options)

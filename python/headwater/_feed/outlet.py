@@ -124,11 +124,10 @@ class Outlet:
         with suppress(OSError):  # it is closed already
             self._connection.shutdown(socket.SHUT_RDWR)
 
-    def release(self, timeout: float) -> bool:
-        """After `close`: give everything back. Says whether the second thread is gone."""
-        self._lingering.join(timeout)
+    def release(self, timeout: float) -> None:
+        """After `close`: give everything back."""
+        self._lingering.join(timeout)  # it never waits for anything but the connection, which is shut down
         self._connection.close()
-        return not self._lingering.is_alive()
 
     def _take_no_more(self) -> None:
         self._closed.set()

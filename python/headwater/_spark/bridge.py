@@ -105,12 +105,12 @@ class Driver:
 
     def register(self, name: str) -> str:
         """Make `format(name)` known. The answer is empty, or says why only the plain form works."""
-        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import IllegalArgumentException
 
         try:
             return str(self._bridge().register(name))
-        except Py4JJavaError as error:
-            raise ValueError(str(error.java_exception.getMessage())) from None
+        except IllegalArgumentException as error:
+            raise ValueError(str(error)) from None
 
     def status(self) -> dict[str, dict[str, int]]:
         """What waits in the buffers of Python's feeds."""

@@ -5,8 +5,9 @@ from headwater._author.jvm_source import JvmSource
 __all__ = ["random_alpha"]
 
 
+@JvmSource.of("timestamp TIMESTAMP, value STRING")
 def random_alpha(len: int, rows_per_second: int = 500, seed: int | None = None) -> JvmSource:
-    """Rows of `timestamp TIMESTAMP, value STRING`: when it was made, and `len` random letters and digits.
+    """Random words: when each was made, and `len` random letters and digits.
 
     `len` is 1 to 65536. `rows_per_second` of 0 is as fast as it can. The same `seed` gives the same values.
 

@@ -72,11 +72,12 @@ private[headwater] final class ArrowStream(in: ReadableByteChannel, maxBytes: In
     }
   }
 
-  /** A head that is not what it says to be makes the flatbuffer's reader look outside of it. */
+  /** A head that is not what it says to be makes the flatbuffer's reader look outside of it, or turn in a circle. */
   private def believed[T](body: => T): T =
     try body
     catch {
-      case e: RuntimeException => throw new IOException("the head of an Arrow message cannot be read", e)
+      case e @ (_: RuntimeException | _: StackOverflowError) =>
+        throw new IOException("the head of an Arrow message cannot be read", e)
     }
 
   /** In pieces: the JDK keeps a direct buffer for each thread, as large as the largest read. */

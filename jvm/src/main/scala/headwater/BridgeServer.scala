@@ -21,9 +21,14 @@ import org.apache.spark.internal.Logging
   *
   * @param onControl
   *   gets the connection over which Python takes its orders
+  * @param greetingMillis
+  *   how long who connects may take to say who it is
   */
-private[headwater] final class BridgeServer(unix: Boolean, onControl: SocketChannel => Unit)
-    extends AutoCloseable
+private[headwater] final class BridgeServer(
+    unix: Boolean,
+    onControl: SocketChannel => Unit,
+    greetingMillis: Long = 10000L
+) extends AutoCloseable
     with Logging {
   import BridgeServer._
 
@@ -73,7 +78,7 @@ private[headwater] final class BridgeServer(unix: Boolean, onControl: SocketChan
     }
 
   private def greet(channel: SocketChannel): Unit = {
-    val cutOff = timer.schedule((() => channel.close()): Runnable, GreetingMillis, TimeUnit.MILLISECONDS)
+    val cutOff = timer.schedule((() => channel.close()): Runnable, greetingMillis, TimeUnit.MILLISECONDS)
     try {
       firstLine(channel).split(' ') match {
         case Array("headwater", said, "control") if isSecret(said) => admit(channel)(onControl)
@@ -135,7 +140,6 @@ private[headwater] final class BridgeServer(unix: Boolean, onControl: SocketChan
 }
 
 private[headwater] object BridgeServer {
-  private val GreetingMillis = 10000L
   private val MaxGreeting = 256
   private val MaxStrangers = 64
 

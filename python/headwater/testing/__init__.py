@@ -1,0 +1,18 @@
+"""For tests of sources: a source that follows a script, and a fixture that runs a query to a condition.
+
+In a test's conftest.py:
+
+    from headwater.testing import stream  # the fixture
+
+In a test:
+
+    def test_a_failing_feed_is_started_again(stream):
+        query = stream(ListSource([1, FAIL, 2]), on_error="restart")
+        assert query.rows(2) == [(1,), (2,)]
+"""
+
+from headwater.testing._fixture import stream
+from headwater.testing._script import END, FAIL, PAUSE, ListSource
+from headwater.testing._stream import RunningStream
+
+__all__ = ["END", "FAIL", "PAUSE", "ListSource", "RunningStream", "stream"]
