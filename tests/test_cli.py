@@ -1,5 +1,6 @@
 """The command `headwater`, run as users run it; damage is done to the environment, never to the code."""
 
+import inspect
 import os
 import re
 import shutil
@@ -7,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from processes import PACKAGE, program
 
 import headwater as hw
 from headwater._spark.java import find_java
+from headwater.sources import random_alpha
 
 
 def headwater(
@@ -169,3 +172,138 @@ def test_doctor_says_that_remote_and_master_exclude_each_other(
     env = {**clean_env, "SPARK_REMOTE": "sc://127.0.0.1:1", "MASTER": "local"}
     failed = failures(headwater("doctor", env=env, cwd=tmp_path))
     assert "SPARK_REMOTE is sc://127.0.0.1:1 and MASTER is local" in failed[0]
+
+
+# Sources
+
+
+FEEDS = """
+import headwater as hw
+
+@hw.source("n INT, word STRING")
+def letters(length: int = 5, *, token: hw.Secret, since=None):
+    '''Letters, one after the other.
+
+    And again.
+    '''
+    yield hw.At(0, (0, "a" * length))
+
+class Wide(hw.Source, name="wide"):
+    def __init__(self, columns: list[str]):
+        self.columns = columns
+
+    @property
+    def schema(self):
+        return ", ".join(f"{name} INT" for name in self.columns)
+
+    def read(self):
+        yield tuple(range(len(self.columns)))
+"""
+
+
+def test_list_shows_the_built_in_sources(clean_env: dict[str, str], tmp_path: Path) -> None:
+    done = headwater("list", env=clean_env, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    names, rule, *sources = done.stdout.splitlines()
+    assert names.split() == ["source", "schema", "description"]
+    assert set(rule) == {"-", " "}
+    assert [line.split()[0] for line in sources] == [found.name for found in built_in_sources()]
+    assert sources[0].startswith("random_alpha  timestamp TIMESTAMP, value STRING  Random words")
+
+
+def built_in_sources() -> list[Any]:
+    return [found for found in hw.registered() if found.origin.startswith("headwater.sources.")]
+
+
+def test_list_shows_the_sources_of_modules_too(clean_env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "feeds.py").write_text(FEEDS)
+    (tmp_path / "more.py").write_text(
+        "import headwater as hw\n@hw.source('n INT')\ndef more():\n    yield 1\n"
+    )
+    done = headwater("list", "feeds", "more.py", env=clean_env, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    by_name = {line.split()[0]: line.rstrip() for line in done.stdout.splitlines()}
+    assert by_name["letters"].endswith("n INT, word STRING                 Letters, one after the other.")
+    assert by_name["wide"].endswith("depends on its options")
+    assert by_name["more"].endswith("n INT")
+    assert "random_alpha" in by_name
+
+
+def test_list_says_that_there_is_no_such_module(clean_env: dict[str, str], tmp_path: Path) -> None:
+    done = headwater("list", "fedes", env=clean_env, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(
+        f"headwater: there is no module 'fedes', neither in {tmp_path} nor on Python's"
+    )
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_describe_says_all_of_a_source(clean_env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "feeds.py").write_text(FEEDS)
+    done = headwater("describe", "feeds:letters", env=clean_env, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "letters\n"
+        "\n"
+        "Letters, one after the other.\n"
+        "\n"
+        "And again.\n"
+        "\n"
+        "schema      n INT, word STRING\n"
+        "options     length: a whole number, default 5\n"
+        "            token: a secret text, required\n"
+        "resumable   yes, it goes on after its last cursor\n"
+        f"defined in  feeds:letters ({tmp_path}/feeds.py:4)\n"
+    )
+
+
+def test_describe_says_what_is_not_there(clean_env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "feeds.py").write_text(FEEDS)
+    done = headwater("describe", "feeds.py:wide", env=clean_env, cwd=tmp_path)
+    assert done.stdout.startswith(
+        "wide\n\nschema      depends on its options\noptions     columns: a comma-sep"
+    )
+    assert f"resumable   no\ndefined in  feeds:Wide ({tmp_path}/feeds.py:12)\n" in done.stdout
+    for target, said in (
+        ("feeds:lettres", "there is no source 'lettres' in feeds; those there are: letters, wide. To do: "),
+        ("letters", "there is no built-in source 'letters'; built in are: random_alpha"),
+    ):
+        failed = headwater("describe", target, env=clean_env, cwd=tmp_path)
+        assert (failed.returncode, failed.stdout) == (1, "")
+        assert failed.stderr.startswith(f"headwater: {said}")
+        assert len(failed.stderr.splitlines()) == 1
+
+
+def test_describe_knows_the_built_in_sources(clean_env: dict[str, str], tmp_path: Path) -> None:
+    for target in ("random_alpha", "Random_Alpha", "headwater.sources:random_alpha"):
+        done = headwater("describe", target, env=clean_env, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        for line in (
+            "schema      timestamp TIMESTAMP, value STRING",
+            "options     len: a whole number, required",
+            "            rows_per_second: a whole number, default 500",
+            "            seed: a whole number, default none",
+        ):
+            assert f"\n{line}\n" in done.stdout
+        assert "defined in  headwater.sources.random_alpha:random_alpha (" in done.stdout
+
+
+def test_what_is_listed_of_a_source_in_the_jvm_is_what_its_function_takes() -> None:
+    (found,) = [found for found in hw.registered() if found.name == "random_alpha"]
+    assert [option.name for option in found.options] == list(inspect.signature(random_alpha).parameters)
+    assert found.doc == inspect.getdoc(random_alpha)
+    assert found.schema == "timestamp TIMESTAMP, value STRING"
+    assert not found.resumable
+
+
+def test_none_of_it_brings_in_spark(clean_env: dict[str, str], tmp_path: Path) -> None:
+    script = "import sys; from headwater._cli import main; main(['list']); print({'pyspark', 'py4j'} & {*sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=clean_env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "set()"

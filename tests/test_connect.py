@@ -61,3 +61,11 @@ def test_a_client_reads_from_a_server_that_was_started_with_the_jar(tmp_path: Pa
 @pytest.mark.parametrize("how", ["artifact", "attach"])
 def test_a_client_brings_the_jar_to_a_server_without_it(how: str, bare_server: str, tmp_path: Path) -> None:
     check(read(bare_server, how, tmp_path))
+
+
+def test_a_python_source_is_refused_early_with_what_does_work(bare_server: str, tmp_path: Path) -> None:
+    said = read(bare_server, "python", tmp_path)
+    for part in ("'connect_numbers'", "Spark Connect", "classic session", "random_alpha"):
+        assert part in said["stream"]
+    assert "No Python process is attached" in said["format"]
+    assert "Connect" in said["format"]

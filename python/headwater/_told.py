@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import inspect
 import os
 import traceback
+import types
 from collections.abc import Sequence
 from pathlib import Path
 
 __all__ = ["told"]
 
 _OURS = f"{Path(__file__).parent}{os.sep}"
-_PYTHONS = ("<frozen importlib", f"{Path(asyncio.__file__).parent}{os.sep}")
+_BETWEEN = ("<frozen ", inspect.getfile(types))  # Python's own, between an author's frames and ours
+_BEFORE = tuple(f"{Path(inspect.getfile(module)).parent}{os.sep}" for module in (asyncio, importlib))
 
 # What headwater raises to say what is wrong; anything else that no author's code has raised is a bug.
 _SAID = (TypeError, ValueError, RuntimeError, ImportError)
@@ -42,9 +46,9 @@ def _cut(found: traceback.TracebackException | None) -> None:
 
 
 def _authors(stack: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    kept = [frame for frame in stack if not frame.filename.startswith(_OURS)]
+    kept = [frame for frame in stack if not frame.filename.startswith((_OURS, *_BETWEEN))]
     while kept and kept[0].filename.startswith(
-        _PYTHONS
+        _BEFORE
     ):  # what leads there; later ones are the author's calls
         del kept[0]
     return kept

@@ -1,12 +1,14 @@
 """A Spark Connect client that reads `random_alpha` until AvailableNow ends, and prints what came as JSON.
 
 connect_reader.py URL JAR known|artifact|attach    how the format comes to be known to the server
+connect_reader.py URL JAR python                   what is said to one who tries a source written in Python
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -18,8 +20,30 @@ def words(spark: SparkSession) -> DataStreamReader:
     return spark.readStream.format("random_alpha").options(**options)
 
 
+def try_python(spark: SparkSession) -> dict[str, str]:
+    import headwater as hw
+
+    @hw.source("n LONG")
+    def connect_numbers() -> Iterator[int]:
+        yield 1
+
+    said = {}
+    try:
+        hw.stream(spark, connect_numbers())
+    except hw.HeadwaterError as error:
+        said["stream"] = str(error)
+    try:
+        spark.readStream.format("headwater").option("source", "connect_numbers").load().schema  # noqa: B018
+    except PySparkException as error:
+        said["format"] = str(error).partition("\n")[0]
+    return said
+
+
 def main(url: str, jar: str, how: str) -> None:
     spark = SparkSession.builder.remote(url).create()
+    if how == "python":
+        print("RESULT " + json.dumps(try_python(spark)))
+        return
     if how != "known":
         try:
             words(spark).load().columns  # noqa: B018 the server looks at a frame only when asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import new_class
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from headwater._author.source import Source
 
@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 __all__ = ["source"]
 
+P = ParamSpec("P")
+
 
 def source(
     schema: str | StructType | None = None, *, name: str | None = None
-) -> Callable[[Callable[..., Any]], type[Source]]:
+) -> Callable[[Callable[P, Any]], Callable[P, Source]]:
     """Make a source of a generator function; its name is the format, its parameters are the options.
 
     >>> @source("n INT, square INT")
@@ -33,7 +35,7 @@ def source(
     if callable(schema):
         raise TypeError('write @hw.source("column TYPE, …") or @hw.source(), not @hw.source alone')
 
-    def define(function: Callable[..., Any]) -> type[Source]:
+    def define(function: Callable[P, Any]) -> Callable[P, Source]:
         body = {
             "__doc__": function.__doc__,
             "__module__": function.__module__,

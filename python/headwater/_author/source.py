@@ -25,7 +25,7 @@ class _SourceType(ABCMeta):
         bound = source._bind(args, kwargs)
         made = source.__new__(source)
         object.__setattr__(made, "_bound", bound)  # a frozen dataclass too
-        made.__init__(**bound)
+        made.__init__(**{k: list(v) if isinstance(v, list) else v for k, v in bound.items()})  # its own lists
         return made
 
 
@@ -152,7 +152,7 @@ def _schema_of_rows(cls: type[Source]) -> StructType:
     if rows is None:
         raise TypeError(
             "there is none. Give a DDL string such as 'id LONG, word STRING' or a StructType, define "
-            "`schema` as a property, or annotate what read returns with a dataclass or NamedTuple: Iterator[T]"
+            "`schema` as a property, or annotate what read returns: Iterator[T], T a dataclass or NamedTuple"
         )
     return of_row_type(rows)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import Any
 
 from headwater._author.reading import begin, is_async
@@ -45,9 +46,10 @@ class Drive:
                 if outlet.add(item):
                     outlet.flush()
                 outlet.pull(iterator)
-        finally:
-            if hasattr(iterator, "close"):
-                iterator.close()
+        except BaseException:
+            with suppress(Exception):  # what a generator raises while it is closed is less than why it is
+                getattr(iterator, "close", _nothing)()
+            raise
 
     async def _read_async(self, items: Any) -> None:
         """Waiting for room is done in another thread: the event loop goes on, and answers pings."""
@@ -70,5 +72,13 @@ class Drive:
         finally:
             with self._lock:
                 self._running = None
-            if hasattr(items, "aclose"):
-                await items.aclose()
+            with suppress(Exception):
+                await getattr(items, "aclose", _nothing_async)()
+
+
+def _nothing() -> None:
+    pass
+
+
+async def _nothing_async() -> None:
+    pass

@@ -196,6 +196,6 @@ class Feed:
         self.last_error = first_line(error, secrets)
         self._state = "failed"
         self._log.error("failed: %s", explain(error, secrets))
-        with suppress(FeedStopped, ConnectionError):
+        with suppress(FeedStopped):
             if self.outlet is not None:
                 self.outlet.fail(explain(error, secrets))

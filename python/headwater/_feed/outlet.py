@@ -173,7 +173,5 @@ class Outlet:
     def _send(self, data: Any) -> None:
         try:
             self._connection.sendall(data)
-        except OSError as error:
-            if self._closed.is_set():
-                raise FeedStopped from None
-            raise ConnectionError(f"the connection to Spark's JVM is lost: {error}") from error
+        except OSError:  # closed by either side: the query is over, and knows why
+            raise FeedStopped from None

@@ -74,10 +74,7 @@ def stream(
     elif isinstance(source, Source):
         name, options = "headwater", {"source": _handed_over(attach(spark), source)}
     else:
-        raise TypeError(
-            f"stream() takes a configured source, not {source!r} of type {type(source).__qualname__}: "
-            "for instance random_alpha(len=5), from headwater.sources"
-        )
+        raise TypeError(_no_source(source))
     both = {option.lower() for option in options} & {option.lower() for option in set_here}
     if both:
         raise ValueError(
@@ -101,3 +98,15 @@ def _handed_over(spark: SparkSession, source: Source) -> str:
         )
     crossing.connect()
     return registry.hold(source)
+
+
+def _no_source(given: object) -> str:
+    if isinstance(given, type) and issubclass(given, Source):
+        return (
+            f"stream() takes a configured source, and {given.__qualname__} is not configured: call it, "
+            f"with its options, as in {given.__qualname__}()"
+        )
+    return (
+        f"stream() takes a configured source, not {given!r} of type {type(given).__qualname__}: for instance "
+        "random_alpha(len=5), from headwater.sources"
+    )

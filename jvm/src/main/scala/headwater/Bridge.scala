@@ -48,9 +48,11 @@ private[headwater] final class Bridge(unix: Boolean) extends Logging {
     Peer.Json.writeValueAsString(all)
   }
 
-  private def connected(channel: SocketChannel): Unit = {
+  /** Under one lock: Python may ask for a source as soon as it is welcome, and must be there by then. */
+  private def connected(channel: SocketChannel, welcome: () => Unit): Unit = {
     val before = synchronized {
       val before = peer
+      welcome()
       peer = Some(new Peer(channel))
       before
     }

@@ -7,7 +7,13 @@ import java.nio.channels.{ServerSocketChannel, SocketChannel}
 import java.nio.charset.StandardCharsets.US_ASCII
 import java.nio.file.Files
 import java.security.{MessageDigest, SecureRandom}
-import java.util.concurrent.{ConcurrentHashMap, CompletableFuture, Executors, Semaphore, TimeUnit}
+import java.util.concurrent.{
+  CompletableFuture,
+  ConcurrentHashMap,
+  ScheduledThreadPoolExecutor,
+  Semaphore,
+  TimeUnit
+}
 
 import scala.util.control.NonFatal
 
@@ -20,13 +26,13 @@ import org.apache.spark.internal.Logging
   * does not know the secret, or takes too long to say it, is cut off, and nobody else notices.
   *
   * @param onControl
-  *   gets the connection over which Python takes its orders
+  *   gets the connection over which Python takes its orders, and has to call what comes with it: that answers `ok`
   * @param greetingMillis
   *   how long who connects may take to say who it is
   */
 private[headwater] final class BridgeServer(
     unix: Boolean,
-    onControl: SocketChannel => Unit,
+    onControl: (SocketChannel, () => Unit) => Unit,
     greetingMillis: Long = 10000L
 ) extends AutoCloseable
     with Logging {
@@ -42,7 +48,8 @@ private[headwater] final class BridgeServer(
   private[this] val server = if (unix) unixServer().getOrElse(loopbackServer()) else loopbackServer()
   private[this] val expected = new ConcurrentHashMap[String, CompletableFuture[SocketChannel]]
   private[this] val strangers = new Semaphore(MaxStrangers)
-  private[this] val timer = Executors.newSingleThreadScheduledExecutor(daemon("headwater-bridge-timer"))
+  private[this] val timer = new ScheduledThreadPoolExecutor(1, daemon("headwater-bridge-timer"))
+  timer.setRemoveOnCancelPolicy(true)
 
   daemon("headwater-bridge").newThread(() => accept()).start()
 
@@ -60,9 +67,10 @@ private[headwater] final class BridgeServer(
   /** A connection that comes after this is closed. */
   def expectNoMore(feed: String): Unit = expected.remove(feed)
 
+  /** Who is still to say who it is has its time for that. */
   override def close(): Unit = {
-    timer.shutdownNow()
     server.close()
+    timer.shutdown()
   }
 
   private def accept(): Unit =
@@ -78,30 +86,28 @@ private[headwater] final class BridgeServer(
     }
 
   private def greet(channel: SocketChannel): Unit = {
-    val cutOff = timer.schedule((() => channel.close()): Runnable, greetingMillis, TimeUnit.MILLISECONDS)
     try {
-      firstLine(channel).split(' ') match {
-        case Array("headwater", said, "control") if isSecret(said) => admit(channel)(onControl)
-        case Array("headwater", said, "feed", id) if isSecret(said) =>
-          Option(expected.remove(id)) match {
-            case Some(waiting) => admit(channel)(given => if (!waiting.complete(given)) given.close())
-            case None => throw new IOException("no feed of that name is expected")
-          }
-        case _ => throw new IOException("the secret is wrong or missing")
-      }
+      val cutOff = timer.schedule((() => channel.close()): Runnable, greetingMillis, TimeUnit.MILLISECONDS)
+      try admit(channel, firstLine(channel))
+      finally cutOff.cancel(false)
     } catch {
       case NonFatal(e) =>
         logWarning(s"A connection to headwater's bridge was refused: ${e.getMessage}")
         channel.close()
-    } finally {
-      cutOff.cancel(false)
-      strangers.release()
-    }
+    } finally strangers.release()
   }
 
-  private def admit(channel: SocketChannel)(take: SocketChannel => Unit): Unit = {
-    channel.write(ByteBuffer.wrap("ok\n".getBytes(US_ASCII)))
-    take(channel)
+  private def admit(channel: SocketChannel, greeting: String): Unit = {
+    def welcome(): Unit = channel.write(ByteBuffer.wrap("ok\n".getBytes(US_ASCII)))
+    greeting.split(' ') match {
+      case Array("headwater", said, "control") if isSecret(said) => onControl(channel, () => welcome())
+      case Array("headwater", said, "feed", id) if isSecret(said) =>
+        val waiting =
+          Option(expected.remove(id)).getOrElse(throw new IOException("no feed of that name is expected"))
+        welcome()
+        if (!waiting.complete(channel)) channel.close()
+      case _ => throw new IOException("the secret is wrong or missing")
+    }
   }
 
   /** Byte by byte: what follows the line belongs to whoever gets the connection. */

@@ -8,6 +8,7 @@ import java.util.concurrent.atomic.AtomicLong
 
 import scala.util.control.NonFatal
 
+import com.fasterxml.jackson.core.JsonProcessingException
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.json.JsonMapper
 import com.fasterxml.jackson.databind.node.ObjectNode
@@ -62,6 +63,7 @@ private[headwater] final class Peer(channel: SocketChannel) extends Logging {
   private def listen(): Unit =
     try while (true) answered(Json.readTree(nextMessage()))
     catch {
+      case e: JsonProcessingException => logError("the driver's Python is not understood", e)
       case _: IOException => logDebug("the driver's Python has closed its connection")
       case NonFatal(e) => logError("the driver's Python is not understood", e)
     } finally close()

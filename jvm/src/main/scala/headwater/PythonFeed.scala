@@ -6,6 +6,8 @@ import java.util.concurrent.CompletableFuture
 import java.util.concurrent.atomic.AtomicBoolean
 import javax.annotation.concurrent.GuardedBy
 
+import scala.util.control.NonFatal
+
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.arrow.vector.types.pojo.Schema
@@ -37,7 +39,7 @@ private[headwater] final class PythonFeed(
   @GuardedBy("this") private[this] var behind = shardCount
 
   override def run(out: Outlet): Unit = {
-    bridge.started(id, out)
+    synchronized(if (!closing) bridge.started(id, out)) // close, which says that it has ended, may have come first
     val threads = shards.map(_.start(out))
     threads.foreach(Waiting.join(_, Waiting.deadlineIn(Forever)))
     synchronized(failure).foreach(throw _)
@@ -51,13 +53,15 @@ private[headwater] final class PythonFeed(
     answers.foreach { case (shard, answer) =>
       val said =
         try Waiting.get(answer, deadline).fold("does not answer")(_.path("state").asText)
-        catch { case e: BridgeException => e.getMessage }
+        catch { case NonFatal(e) => e.getMessage }
       if (said != "stopped") logWarning(s"feed ${shard.name}: Python was told to stop it: $said")
     }
     bridge.ended(id)
   }
 
   private def isClosing: Boolean = synchronized(closing)
+
+  private def isOver: Boolean = synchronized(closing || failure.nonEmpty)
 
   private def failed(e: Throwable): Unit = {
     val first = synchronized {
@@ -79,7 +83,7 @@ private[headwater] final class PythonFeed(
   private final class Shard(index: Int) {
     val name: String = s"$id.$index"
     private[this] val connection = bridge.server.expect(name)
-    @GuardedBy("this") private[this] var asked = false
+    @GuardedBy("this") private[this] var opened: Option[CompletableFuture[JsonNode]] = None
     private[this] val told = new AtomicBoolean
 
     def start(out: Outlet): Thread = {
@@ -91,11 +95,12 @@ private[headwater] final class PythonFeed(
     /** None where Python was never asked to open it. */
     def stop(): Option[CompletableFuture[JsonNode]] = {
       disconnect()
-      Option.when(synchronized(asked))(bridge.ask("stop", Peer.Json.createObjectNode().put("feed", name)))
+      Option.when(synchronized(opened).nonEmpty)(bridge.ask("stop", Peer.Json.createObjectNode().put("feed", name)))
     }
 
     def disconnect(): Unit = {
       bridge.server.expectNoMore(name)
+      synchronized(opened).foreach(_.cancel(false)) // Python may never answer, and its thread waits for that
       if (!connection.cancel(false) && !connection.isCompletedExceptionally) connection.join().close()
     }
 
@@ -111,8 +116,8 @@ private[headwater] final class PythonFeed(
     private def open(): Boolean = {
       val request = opening.deepCopy().put("feed", name).put("shard", index).put("shards", shardCount)
       val answer = synchronized {
-        asked = !isClosing
-        Option.when(asked)(bridge.ask("open", request))
+        opened = Option.when(!isOver)(bridge.ask("open", request))
+        opened
       }
       answer.foreach(Waiting.get(_, Waiting.deadlineIn(OpenMillis)).getOrElse(late()))
       answer.nonEmpty

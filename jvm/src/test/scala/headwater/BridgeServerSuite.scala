@@ -31,7 +31,7 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
 
   private def withServer(unix: Boolean, greetingMillis: Long = 30000)(body: Fixture => Unit): Unit = {
     val controls = new LinkedBlockingQueue[SocketChannel]
-    val server = new BridgeServer(unix, controls.add(_), greetingMillis)
+    val server = new BridgeServer(unix, (channel, welcome) => { welcome(); controls.add(channel) }, greetingMillis)
     try body(new Fixture(server, controls))
     finally server.close()
   }
@@ -232,7 +232,7 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
   }
 
   test("close takes no more connections, and lets go of those who have not said who they are") {
-    val server = new BridgeServer(unix = true, _ => (), greetingMillis = 500)
+    val server = new BridgeServer(unix = true, (_, _) => (), greetingMillis = 500)
     Using.resource(Caller.to(server)) { silent =>
       Script.await("it was not taken")(ours.exists(_.getName == "headwater-bridge-greeting"))
       server.close()
@@ -244,15 +244,13 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
   test("who is answered ok is connected from then on") {
     val bridge = new Bridge(unix = true)
     try
-      (1 to 500).foreach { round =>
-        Using.resource(Caller.admitted(bridge.server, "control")) { python =>
-          val answer = bridge.ask("load", Peer.Json.createObjectNode())
-          val length = ByteBuffer.wrap(python.read(4)).getInt
-          val question = Peer.Json.readTree(python.read(length))
-          val said = s"""{"id":${question.path("id")},"answer":$round}""".getBytes
-          python.send(ByteBuffer.allocate(4 + said.length).putInt(said.length).put(said).array)
-          assert(answer.get(20, TimeUnit.SECONDS).asInt == round)
+      (1 to 2000).foreach { round =>
+        Using.resource(Caller.to(bridge.server)) { python =>
+          python.say(s"headwater ${bridge.server.secret} control\n")
+          assert(python.isAdmittedNow)
+          assert(bridge.isConnected, s"round $round")
         }
+        Script.await("its end was not seen")(!bridge.isConnected)
       }
     finally bridge.server.close()
   }

@@ -28,6 +28,14 @@ final class Caller(channel: SocketChannel) extends AutoCloseable {
 
   def isAdmitted: Boolean = new String(read(3), US_ASCII) == "ok\n"
 
+  /** The same, and back within microseconds. */
+  def isAdmittedNow: Boolean = {
+    val answer = ByteBuffer.allocate(3)
+    val deadline = Waiting.deadlineIn(20000)
+    while (answer.hasRemaining && System.nanoTime() < deadline) channel.read(answer)
+    new String(answer.array, US_ASCII) == "ok\n"
+  }
+
   /** Whether the other side has closed it. What comes before that is thrown away. */
   def isCut: Boolean =
     try {

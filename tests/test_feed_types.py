@@ -1,0 +1,108 @@
+"""Every type of Spark's crosses from Python to Spark exactly, as rows and as Arrow."""
+
+from collections.abc import Callable
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from headwater._author.ddl import parse
+from headwater._rows.converter import Converter
+from headwater.testing import END, ListSource, RunningStream
+
+Stream = Callable[..., RunningStream]
+
+UTC = timezone.utc
+EARLY, LATE = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)
+
+CASES: list[tuple[str, list[Any]]] = [
+    ("BOOLEAN", [True, False]),
+    ("BYTE", [-128, 127]),
+    ("SHORT", [-32768, 32767]),
+    ("INT", [-(2**31), 2**31 - 1]),
+    ("LONG", [-(2**63), 2**63 - 1]),
+    ("FLOAT", [1.5, float("inf")]),
+    ("DOUBLE", [0.1, float("-inf")]),
+    ("DECIMAL(38, 10)", [Decimal("1234567890123456789012345678.0123456789"), Decimal("-1.5000000000")]),
+    ("STRING", ["", "naïve 漢字 🚰", "x" * 100_000]),
+    ("BINARY", [b"", b"\x00\xff"]),
+    ("DATE", [date(1, 1, 1), date(9999, 12, 31)]),
+    ("INTERVAL DAY TO SECOND", [timedelta(days=-3, microseconds=1), timedelta(hours=25)]),
+    ("ARRAY<INT>", [[], [1, None, 3]]),
+    ("ARRAY<ARRAY<STRING>>", [[["a"], [], None]]),
+    ("MAP<STRING, INT>", [{}, {"a": 1, "b": None}]),
+    ("STRUCT<a: INT, b: STRUCT<c: ARRAY<STRING>, d: MAP<STRING, DOUBLE>>>", [(1, (["x"], {"k": 0.5}))]),
+    ("STRUCT<a: INT NOT NULL>", [(7,)]),
+]
+
+
+def cast(expression: str) -> Callable[[Any], Any]:
+    return lambda frame: frame.selectExpr(expression)
+
+
+@pytest.mark.parametrize("kind", ["rows", "Arrow"])
+def test_every_type_crosses_exactly(stream: Stream, kind: str) -> None:
+    schema = ", ".join(f"c{place} {ddl}" for place, (ddl, _) in enumerate(CASES))
+    depth = max(len(values) for _, values in CASES)
+    rows = [tuple(values[n] if n < len(values) else None for _, values in CASES) for n in range(depth)]
+    items: list[Any] = [tuple(row) for row in rows]
+    if kind == "Arrow":
+        items = [Converter(parse(schema)).from_rows(items, 0)[0]]
+    assert [plain(row) for row in stream(ListSource([*items, END], schema)).to_end()] == [
+        plain(row) for row in rows
+    ]
+
+
+def plain(value: Any) -> Any:
+    """Rows as tuples, whatever they came as."""
+    if isinstance(value, Row | tuple):
+        return tuple(plain(item) for item in value)
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+@pytest.mark.parametrize("moment", [EARLY, LATE, datetime(2026, 3, 29, 1, 30, 0, 1, UTC)])
+def test_a_timestamp_is_the_same_moment_in_spark(stream: Stream, moment: datetime) -> None:
+    micros = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    elsewhere = (
+        moment if moment in (EARLY, LATE) else moment.astimezone(timezone(timedelta(hours=5, minutes=45)))
+    )
+    source = ListSource([(moment,), (elsewhere,), END], "at TIMESTAMP")
+    assert stream(source, apply=cast("unix_micros(at)")).to_end() == [(micros,), (micros,)]
+
+
+def test_a_timestamp_without_zone_is_what_the_clock_said(stream: Stream) -> None:
+    source = ListSource(
+        [(datetime(1, 1, 1),), (datetime(9999, 12, 31, 23, 59, 59, 999999),), END], "at TIMESTAMP_NTZ"
+    )
+    rows = stream(source, apply=cast("cast(at as string)")).to_end()
+    assert rows == [("0001-01-01 00:00:00",), ("9999-12-31 23:59:59.999999",)]
+
+
+def test_not_a_number_stays_none(stream: Stream) -> None:
+    rows = stream(ListSource([(float("nan"),), END], "x DOUBLE"), apply=cast("isnan(x)")).to_end()
+    assert rows == [(True,)]
+
+
+def test_pandas_and_arrow_tables_keep_their_times(stream: Stream) -> None:
+    pandas = pytest.importorskip("pandas")
+    times = ["2026-01-02T03:04:05.000006Z"]
+    table = pa.table(
+        {"at": pa.array([datetime(2026, 1, 2, 3, 4, 5, 6, UTC)], pa.timestamp("ns", "Asia/Tokyo"))}
+    )
+    frame = pandas.DataFrame({"at": pandas.to_datetime(times, utc=True)})
+    source = ListSource([table, frame, END], "at TIMESTAMP")
+    rows = stream(
+        source, apply=cast("unix_micros(at) - unix_micros(timestamp'2026-01-02 03:04:05Z')")
+    ).to_end()
+    assert rows == [(6,), (6,)]
+
+
+def test_columns_that_must_not_be_null_are_so_in_spark(spark_session: SparkSession, stream: Stream) -> None:
+    query = stream(ListSource([(1, [2]), END], "n LONG NOT NULL, a ARRAY<INT>"))
+    assert query.to_end() == [(1, [2])]
+    assert "row 0" in stream(ListSource([(None, [2]), END], "n LONG NOT NULL, a ARRAY<INT>")).failure()

@@ -1,0 +1,759 @@
+"""What an author writes, without Spark: both forms of a source, its schema, name, rows and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import threading
+import types
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+import headwater as hw
+from headwater._author import registry
+from headwater._author.ddl import to_ddl
+from headwater._author.signature import RESERVED, OptionError
+from headwater._author.source import schema_of_class, schema_of_source
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test defines is gone after it, and no Spark hears of it."""
+    monkeypatch.setattr(registry, "_sources", {})
+    monkeypatch.setattr(registry, "_listeners", [])
+
+
+def define(name: str = "numbers", schema: Any = "n INT") -> Any:
+    @hw.source(schema, name=name)
+    def numbers(count: int = 3) -> Iterator[Any]:
+        yield from range(count)
+
+    return numbers
+
+
+def described(name: str) -> Any:
+    (found,) = [found for found in hw.registered() if found.name == name]
+    return found
+
+
+# The two forms
+
+
+def test_a_function_is_a_source_with_its_name_its_parameters_and_its_doc() -> None:
+    @hw.source("n INT, square INT")
+    def squares(count: int = 3, *, start: int = 0) -> Any:
+        """Numbers and their squares."""
+        for n in range(start, start + count):
+            yield n, n * n
+
+    assert list(squares(2)) == list(squares(count=2)) == [(0, 0), (1, 1)]
+    assert list(squares(1, start=5)) == [(5, 25)]
+    made: Any = squares
+    assert issubclass(made, hw.Source)
+    assert isinstance(squares(), hw.Source)
+    found = described("squares")
+    assert [option.text for option in found.options] == [
+        "count: a whole number, default 3",
+        "start: a whole number, default 0",
+    ]
+    assert (found.doc, found.schema, found.resumable) == (
+        "Numbers and their squares.",
+        "n INT, square INT",
+        False,
+    )
+    assert found.origin == f"{__name__}:{squares.__qualname__}"
+
+
+def test_a_class_is_a_source_with_its_options_in_init() -> None:
+    class Countdown(hw.Source, name="countdown", schema="n INT"):
+        """Down to one."""
+
+        def __init__(self, start: int = 3) -> None:
+            self.start = start
+
+        def read(self) -> Any:
+            yield from range(self.start, 0, -1)
+
+    assert list(Countdown()) == [3, 2, 1]
+    assert list(Countdown(start=1)) == [1]
+    assert Countdown.name == "countdown"
+    assert described("countdown").options[0].text == "start: a whole number, default 3"
+
+
+def test_a_dataclass_is_a_source_frozen_or_not() -> None:
+    for frozen in (False, True):
+
+        @dataclass(frozen=frozen)  # type: ignore[literal-required]
+        class Ticks(hw.Source, name="ticks", schema="n INT"):
+            count: int
+            step: int = 1
+
+            def read(self) -> Any:
+                yield from range(0, self.count * self.step, self.step)
+
+        assert list(Ticks(2)) == list(Ticks(count=2)) == [0, 1]
+        assert list(Ticks(2, step=5)) == [0, 5]
+        assert described("ticks").options[0].text == "count: a whole number, required"
+        assert list(registry.find("ticks", {"COUNT": "1"})) == [0]
+
+
+def test_what_headwater_and_dataclass_say_of_themselves_is_not_the_authors_doc() -> None:
+    @dataclass
+    class Plain(hw.Source, name="plain", schema="n INT"):
+        count: int = 1
+
+        def read(self) -> Any:
+            yield 1
+
+    class Undescribed(hw.Source, name="undescribed", schema="n INT"):
+        def read(self) -> Any:
+            yield 1
+
+    define("nothing_said")
+    for name in ("plain", "undescribed", "nothing_said"):
+        assert described(name).doc == ""
+
+
+def test_a_class_without_a_name_is_a_base_for_others_and_no_format() -> None:
+    class Base(hw.Source, schema="n INT"):
+        def __init__(self, count: int = 2) -> None:
+            self.count = count
+
+    class Up(Base, name="up"):
+        def read(self) -> Any:
+            yield from range(self.count)
+
+    assert list(Up(count=1)) == [0]
+    assert "Base" not in repr([found.name for found in hw.registered()])
+    assert list(registry.all_sources()) == ["up"]
+
+
+def test_a_parameter_since_makes_either_form_resumable() -> None:
+    @hw.source("n INT")
+    def events(first: int = 0, *, since: int | None = None) -> Any:
+        for n in range(first if since is None else since + 1, 4):
+            yield hw.At(n, n)
+
+    class Events(hw.Source, name="class_events", schema="n INT"):
+        def read(self, since: int | None) -> Any:
+            return events().read(since=since)  # type: ignore[attr-defined]
+
+    both: list[Any] = [events(), Events()]
+    for made in both:
+        assert list(made) == [0, 1, 2, 3]
+        assert [item.cursor for item in made.read(since=1)] == [2, 3]
+        found = described(type(made).name)
+        assert found.resumable
+        assert "since" not in [option.name for option in found.options]
+
+
+# The schema
+
+EXPECTED = StructType([StructField("id", IntegerType(), False), StructField("word", StringType())])
+
+
+@pytest.mark.parametrize("schema", ["id INT NOT NULL, word STRING", EXPECTED], ids=["ddl", "StructType"])
+def test_a_schema_is_ddl_or_a_struct_type(schema: Any) -> None:
+    source = define(schema=schema)
+    assert schema_of_class(source) == schema_of_source(source()) == EXPECTED
+    assert described("numbers").schema == "id INT NOT NULL, word STRING"
+
+
+def test_a_schema_may_depend_on_the_options() -> None:
+    class Wide(hw.Source, name="wide"):
+        def __init__(self, columns: list[str]) -> None:
+            self.columns = columns
+
+        @property
+        def schema(self) -> str:
+            return ", ".join(f"{name} INT" for name in self.columns)
+
+        def read(self) -> Any:
+            yield tuple(range(len(self.columns)))
+
+    assert schema_of_class(Wide) is None
+    assert described("wide").schema is None
+    assert schema_of_source(Wide(["a", "b"])).names == ["a", "b"]
+
+
+@dataclass
+class Tick:
+    at: int
+    word: str | None = None
+
+
+class Pair(NamedTuple):
+    left: int
+    right: list[str]
+
+
+def test_a_schema_comes_from_what_read_is_annotated_to_give() -> None:
+    @hw.source()
+    def ticks() -> Iterator[Tick]:
+        yield Tick(1)
+
+    @hw.source()
+    async def pairs() -> AsyncIterator[Pair]:
+        yield Pair(1, [])
+
+    class Ticks(hw.Source, name="class_ticks"):
+        def read(self) -> Iterator[list[Tick]]:
+            yield [Tick(1), Tick(2, "b")]
+
+    found: list[tuple[Any, str]] = [
+        (ticks, "at BIGINT NOT NULL, word STRING"),
+        (pairs, "left BIGINT NOT NULL, right ARRAY<STRING> NOT NULL"),
+        (Ticks, "at BIGINT NOT NULL, word STRING"),
+    ]
+    for source, wanted in found:
+        assert to_ddl(schema_of_source(source())) == wanted
+        assert described(source.name).schema == wanted
+    assert list(Ticks()) == [Tick(1), Tick(2, "b")]
+
+
+def test_a_source_without_a_schema_is_refused_where_it_is_defined() -> None:
+    with pytest.raises(
+        TypeError, match=r"^the schema of source 'bare': there is none\. Give a DDL string such "
+    ):
+
+        @hw.source()
+        def bare() -> Any:
+            yield 1
+
+    with pytest.raises(
+        TypeError, match=r"^the schema of source 'bare': .* define `schema` as a property, or "
+    ):
+
+        class Bare(hw.Source, name="bare"):
+            def read(self) -> Any:
+                yield 1
+
+    assert registry.all_sources() == {}
+
+
+@pytest.mark.parametrize(
+    ("schema", "error", "said"),
+    [
+        ("n INTT", ValueError, "unknown type 'INTT'; a type is one of "),
+        ("n", ValueError, "a type"),
+        ("n INT, N INT", ValueError, "the name 'N' is there twice; names must differ, ignoring case"),
+        (StructType([]), ValueError, "the schema has no column"),
+        (["n INT"], TypeError, "the schema is of type list; it must be a str, as 'id LONG, name STRING'"),
+    ],
+)
+def test_a_wrong_schema_is_refused_where_it_is_defined(
+    schema: Any, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=r"^the schema of source 'numbers': ") as caught:
+        define(schema=schema)
+    assert said in str(caught.value)
+    assert registry.all_sources() == {}
+
+
+def test_an_annotation_that_cannot_be_read_is_refused_with_its_name() -> None:
+    def words() -> Any: ...
+
+    words.__annotations__["return"] = "Iterator[Nowhere]"
+    with pytest.raises(TypeError, match=r"^the schema of source 'words': .* cannot be read: name 'Nowhere'"):
+        hw.source()(words)
+
+
+# Rows, one by one
+
+
+def test_lists_tables_at_and_caught_up_give_their_rows() -> None:
+    batch = pa.RecordBatch.from_pydict({"n": [1, 2]})
+    frame = pd.DataFrame({"n": [7]})
+
+    @hw.source("n INT")
+    def mixed(*, since: Any = None) -> Any:
+        yield hw.At(1, 0)
+        yield hw.At(2, batch)
+        yield hw.CAUGHT_UP
+        yield hw.At(3, [3, 4])
+        yield hw.At(4, pa.Table.from_batches([batch]))
+        yield hw.At(5, [])
+        yield hw.At(6, frame)
+        yield hw.At(7, None)
+
+    rows = [{"n": 1}, {"n": 2}]
+    assert list(mixed()) == [0, *rows, 3, 4, *rows, {"n": 7}, None]
+
+
+def test_a_list_is_a_value_where_the_only_column_is_an_array() -> None:
+    """As it is for a feed."""
+
+    @hw.source("xs ARRAY<INT>")
+    def arrays() -> Any:
+        yield [1, 2]
+
+    @hw.source("n INT, xs ARRAY<INT>")
+    def two_columns() -> Any:
+        yield [(1, [2]), (3, [4])]
+
+    assert list(arrays()) == [[1, 2]]
+    assert list(two_columns()) == [(1, [2]), (3, [4])]
+
+
+def test_each_iteration_reads_a_new_instance_and_closes_it() -> None:
+    calls: list[Any] = []
+
+    class Watched(hw.Source, name="watched", schema="n INT"):
+        def on_start(self) -> None:
+            calls.append(("start", self))
+
+        def read(self) -> Any:
+            try:
+                yield 1
+                yield 2
+            finally:
+                calls.append(("end of read", self))
+
+        def on_stop(self) -> None:
+            calls.append(("stop", self))
+
+        def close(self) -> None:
+            calls.append(("close", self))
+
+    source = Watched()
+    first = iter(source)
+    assert next(first) == 1
+    assert list(source) == [1, 2]
+    first.close()  # type: ignore[attr-defined]
+    wanted = ["start", "start", *["end of read", "stop", "close"] * 2]
+    assert [what for what, _ in calls] == wanted
+    (one, other) = dict.fromkeys(id(instance) for _, instance in calls)
+    assert id(source) not in (one, other)
+
+
+def test_what_read_raises_comes_through_and_the_source_hears_of_it() -> None:
+    heard: list[object] = []
+
+    class Failing(hw.Source, name="failing", schema="n INT"):
+        def read(self) -> Any:
+            yield 1
+            raise OSError("gone")
+
+        def on_failure(self, error: BaseException) -> None:
+            heard.append(error)
+
+        def close(self) -> None:
+            heard.append("closed")
+
+    rows = iter(Failing())
+    assert next(rows) == 1
+    with pytest.raises(OSError, match=r"^gone$") as caught:
+        next(rows)
+    assert heard == [caught.value, "closed"]
+
+
+@pytest.fixture
+def ended() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def waiting(ended: list[str]) -> Any:
+    @hw.source("n INT")
+    async def waiting(count: int = 2) -> Any:
+        try:
+            for n in range(count):
+                await asyncio.sleep(0)
+                yield [n]
+            yield hw.CAUGHT_UP
+        finally:
+            await asyncio.sleep(0)
+            ended.append("ended")
+
+    return waiting
+
+
+def test_an_async_source_is_iterated_by_code_that_is_not_async(waiting: Any, ended: list[str]) -> None:
+    assert list(waiting()) == [0, 1]
+    rows = iter(waiting(count=9))
+    assert next(rows) == 0
+    rows.close()
+    assert ended == ["ended", "ended"]
+
+
+def test_async_for_iterates_a_source_of_either_kind(waiting: Any, ended: list[str]) -> None:
+    async def read(source: Any) -> list[object]:
+        return [row async for row in source]
+
+    assert asyncio.run(read(waiting())) == [0, 1]
+    assert asyncio.run(read(define()(count=2))) == [0, 1]
+    assert ended == ["ended"]
+
+
+def test_an_async_source_left_early_is_ended(waiting: Any, ended: list[str]) -> None:
+    async def read() -> None:
+        rows = aiter(waiting(count=9))
+        assert await anext(rows) == 0
+        await rows.aclose()
+
+    asyncio.run(read())
+    assert ended == ["ended"]
+
+
+def test_in_a_running_loop_an_async_source_says_to_use_async_for(waiting: Any) -> None:
+    async def read() -> None:
+        list(waiting(count=5))
+
+    said = (
+        r"^waiting\(count=5\) is async and an event loop runs in this thread: use `async for` on it, or read"
+    )
+    with pytest.raises(RuntimeError, match=said):
+        asyncio.run(read())
+
+
+def test_tasks_that_an_async_source_leaves_behind_are_cancelled() -> None:
+    seen: list[str] = []
+
+    async def background() -> None:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    @hw.source("n INT")
+    async def careless() -> Any:
+        task = asyncio.create_task(background())
+        await asyncio.sleep(0)
+        yield 1
+        assert not task.done()
+
+    assert list(careless()) == [1]
+    assert seen == ["cancelled"]
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (None, "returned None, not rows: make it a generator, which yields them one by one"),
+        (5, "returned 5, not rows"),
+        ("abc", "returned 'abc', not rows"),
+        ({"n": 1}, "returned {'n': 1}, not rows"),
+        (hw.At(1, 2), r"returned At(cursor=1, rows=2), not rows"),
+        (pd.DataFrame({"n": [1]}), "returned a value of type DataFrame, not rows"),
+        (pa.table({"n": [1]}), "returned a value of type Table, not rows"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_read_that_is_no_generator_is_told_so(returned: Any, said: str) -> None:
+    @hw.source("n INT")
+    def returns(count: int = 1) -> Any:
+        return returned
+
+    with pytest.raises(TypeError, match=rf"^read of returns\(count=2\) {re.escape(said)}"):
+        list(returns(count=2))
+
+
+def test_a_read_that_is_a_coroutine_is_told_so() -> None:
+    @hw.source("n INT")
+    async def coroutine() -> Any:
+        return [1]
+
+    said = r"^read of coroutine\(\) is a coroutine that yields nothing: an async generator yields its rows$"
+    with pytest.raises(TypeError, match=said):
+        list(coroutine())
+
+
+def test_a_read_may_return_a_list_or_any_iterator() -> None:
+    @hw.source("n INT")
+    def listed() -> Any:
+        return [1, 2]
+
+    class Mapped(hw.Source, name="mapped", schema="n INT"):
+        def read(self) -> Any:
+            return map(abs, [-1, -2])
+
+    assert list(listed()) == list(Mapped()) == [1, 2]
+
+
+# A source is a value
+
+
+def test_a_source_shows_its_options_and_no_secrets() -> None:
+    @hw.source("n INT")
+    def guarded(
+        url: str, token: hw.Secret, keys: list[hw.Secret], other: hw.Secret | None = None, wait: int = 5
+    ) -> Any:
+        yield token.reveal()
+
+    made = guarded("http://x", hw.Secret("hush"), keys=[hw.Secret("hush2")])
+    assert repr(made) == "guarded(url='http://x', token=***, keys=***)"
+    assert repr(guarded("u", hw.Secret("hush"), [], other=hw.Secret("hush"), wait=6)).endswith(
+        ", other=***, wait=6)"
+    )
+    assert list(made) == ["hush"]
+
+
+def test_a_source_made_again_has_the_same_options_and_shares_no_list() -> None:
+    class Tagged(hw.Source, name="tagged", schema="n INT"):
+        def __init__(self, tags: list[str], token: hw.Secret, count: int = 2) -> None:
+            self.tags = tags
+            tags.append("mine")
+
+        def read(self) -> Any:
+            yield len(self.tags)
+
+    given = ["a"]
+    made = Tagged(given, token="hush")  # type: ignore[arg-type]
+    assert given == ["a"]
+    before = repr(made)
+    again = made._again()
+    assert type(again) is Tagged
+    assert again is not made
+    assert again._bound == made._bound
+    assert list(made) == list(made)
+    assert repr(made) == before
+
+
+def test_options_as_spark_has_them_make_the_same_source() -> None:
+    source = define()
+    assert repr(registry.find("NUMBERS", {"COUNT": "5"})) == repr(source(count=5))
+    with pytest.raises(
+        OptionError, match=r"^source 'numbers' has no option 'cuont'\. Did you mean 'count'\?"
+    ):
+        registry.find("numbers", {"cuont": "5"})
+    with pytest.raises(
+        OptionError, match=r"^No source 'nubmers' .* Did you mean 'numbers'\? Defined are: numb"
+    ):
+        registry.find("nubmers", {})
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda s: s(cuont=1),
+            r"source 'numbers' got an unexpected argument 'cuont'\. Did you mean 'count'\?",
+        ),
+        (
+            lambda s: s(1, 2),
+            r"source 'numbers': too many positional arguments\. Its options are: count: a whole",
+        ),
+        (
+            lambda s: s("x"),
+            r"option 'count' of source 'numbers' is 'x' of type str, it must be a whole number",
+        ),
+        (
+            lambda s: s(linger=1),
+            r"source 'numbers' got an unexpected argument 'linger'\. linger is headwater's",
+        ),
+    ],
+)
+def test_a_wrong_call_says_what_is_allowed(call: Callable[[Any], Any], said: str) -> None:
+    with pytest.raises(TypeError, match=f"^{said}"):
+        call(define())
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../x", "a/b", "a\0b", "x" * 300, "x" * 65, "", "1st", "_x", "a b", "a.b", "é", "a\n", 5, "<lambda>"],
+)
+def test_a_name_that_cannot_be_a_format_is_refused(name: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"^a source cannot be called .*: a letter, then up to 63 letters"
+    ) as caught:
+        define(name)
+    assert repr(name) in str(caught.value)
+    assert registry.all_sources() == {}
+
+
+@pytest.mark.parametrize("name", ["kafka", "Rate", "PARQUET", "headwater", "random_alpha", "Delta"])
+def test_a_name_that_spark_knows_is_refused(name: str) -> None:
+    with pytest.raises(
+        ValueError, match=rf"^a source cannot be called '{name}': that is a format of Spark's"
+    ):
+        define(name)
+
+
+def test_a_name_of_64_characters_is_one() -> None:
+    assert define("x" * 64).name == "x" * 64
+
+
+def test_a_definition_run_again_replaces_itself() -> None:
+    first, second = define(), define(schema="n LONG")
+    assert first is not second
+    assert registry.all_sources() == {"numbers": second}
+    assert described("numbers").schema == "n BIGINT"
+    renamed = define("Numbers")  # the same function under the same name, but for case
+    assert registry.all_sources() == {"Numbers": renamed}
+
+
+@pytest.mark.parametrize("name", ["numbers", "NUMBERS"])
+def test_the_name_of_another_source_is_refused(name: str) -> None:
+    first = define()
+    with pytest.raises(ValueError, match=rf"^the name '{name}' is taken: ") as caught:
+
+        class Other(hw.Source, name=name, schema="n INT"):
+            def read(self) -> Any:
+                yield 1
+
+    assert f"{__name__}:{first.__qualname__} defines it too, and this is {__name__}:" in str(caught.value)
+    assert str(caught.value).endswith(". Give one of them another name")
+    assert registry.all_sources() == {"numbers": first}
+
+
+def test_a_definition_of_the_same_name_in_another_module_is_refused() -> None:
+    code = "import headwater as hw\n@hw.source('n INT')\ndef words():\n    yield 1\n"
+    for module in ("one", "two"):
+        scope = types.ModuleType(module).__dict__
+        if module == "one":
+            exec(code, scope)
+            continue
+        with pytest.raises(
+            ValueError, match=r"^the name 'words' is taken: one:words .* this is two:words\. "
+        ):
+            exec(code, scope)
+
+
+def test_a_listener_may_refuse_a_name_and_then_nothing_is_defined() -> None:
+    def refuse(name: str) -> None:
+        raise ValueError(f"Spark has a format '{name}' already")
+
+    registry.subscribe(refuse)
+    with pytest.raises(ValueError, match=r"^Spark has a format 'numbers' already$"):
+        define()
+    assert registry.all_sources() == {}
+
+
+# What is refused at definition
+
+
+@pytest.mark.parametrize("reserved", RESERVED)
+def test_a_parameter_with_the_name_of_an_option_of_every_source_is_refused(reserved: str) -> None:
+    scope: dict[str, Any] = {}
+    exec(f"def words(*, {reserved}=None):\n    yield 1", scope)
+    said = (
+        rf"^parameter '{reserved}' of source 'words' \(<string>:1\) has the name of headwater's own option "
+    )
+    with pytest.raises(ValueError, match=said):
+        hw.source("n INT")(scope["words"])
+    assert registry.all_sources() == {}
+
+
+def test_a_parameter_of_a_class_is_checked_where_the_class_is_made() -> None:
+    with pytest.raises(ValueError, match=rf"of source 'classy' \({re.escape(__file__)}:\d+\) .*: rename it$"):
+
+        class Classy(hw.Source, name="classy", schema="n INT"):
+            def __init__(self, batch_rows: int = 1) -> None: ...
+
+            def read(self) -> Any:
+                yield 1
+
+    with pytest.raises(
+        TypeError, match=r"^parameter 'url' of source 'classy' .* is of type bytes, as no option"
+    ):
+
+        class Untyped(hw.Source, name="classy", schema="n INT"):
+            def __init__(self, url: bytes) -> None: ...
+
+            def read(self) -> Any:
+                yield 1
+
+
+def test_a_parameter_of_a_dataclass_is_checked_at_first_use() -> None:
+    """Python gives it an __init__ only after the class was made."""
+
+    @dataclass
+    class Late(hw.Source, name="late", schema="n INT"):
+        on_error: str = ""
+
+        def read(self) -> Any:
+            yield 1
+
+    with pytest.raises(
+        ValueError, match=r"^parameter 'on_error' of source 'late' .* option onError: rename it$"
+    ):
+        Late()
+
+
+def test_a_class_without_read_is_refused() -> None:
+    with pytest.raises(
+        TypeError, match=r"^source 'mute' has no method read\(self\): the generator that yields"
+    ):
+
+        class Mute(hw.Source, name="mute", schema="n INT"): ...
+
+    assert registry.all_sources() == {}
+
+
+def test_source_without_its_call_says_how_it_is_written() -> None:
+    with pytest.raises(
+        TypeError, match=r'^write @hw\.source\("column TYPE, …"\) or @hw\.source\(\), not @hw\.so'
+    ):
+
+        @hw.source  # type: ignore[arg-type]
+        def words() -> Any:
+            yield 1
+
+
+# Threads
+
+
+def test_sources_are_defined_from_several_threads_at_once() -> None:
+    barrier = threading.Barrier(8)
+    refused: list[str] = []
+
+    def work(number: int) -> None:
+        barrier.wait(10)
+        for round in range(20):
+            define(f"numbers_{number}_{round}")
+            define("shared")
+        try:
+            class_of: Any = type(hw.Source)
+            class_of(
+                f"Own{number}",
+                (hw.Source,),
+                {"read": lambda self: iter([1])},
+                name="contested",
+                schema="n INT",
+            )
+        except ValueError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    finally:
+        sys.setswitchinterval(interval)
+    assert not [thread for thread in threads if thread.is_alive()]
+    names = registry.all_sources().keys()
+    assert names == {f"numbers_{n}_{r}" for n in range(8) for r in range(20)} | {"shared", "contested"}
+    assert len(refused) == 7
+    assert all(error.startswith("the name 'contested' is taken: ") for error in refused)
+
+
+# Fields of a dataclass that trap
+
+
+def test_a_list_made_by_a_dataclass_for_each_instance_is_refused_with_its_name() -> None:
+    @dataclass
+    class Listed(hw.Source, name="listed", schema="n INT"):
+        tags: list[str] = field(default_factory=list)
+
+        def read(self) -> Any:
+            yield len(self.tags)
+
+    with pytest.raises(
+        TypeError, match=r"^the default of parameter 'tags' of source 'listed' .* is <factory>"
+    ):
+        Listed()
