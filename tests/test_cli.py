@@ -208,7 +208,8 @@ def test_list_shows_the_built_in_sources(clean_env: dict[str, str], tmp_path: Pa
     assert names.split() == ["source", "schema", "description"]
     assert set(rule) == {"-", " "}
     assert [line.split()[0] for line in sources] == [found.name for found in built_in_sources()]
-    assert sources[0].startswith("random_alpha  timestamp TIMESTAMP, value STRING  Random words")
+    (line,) = [line for line in sources if line.startswith("random_alpha ")]
+    assert re.match(r"random_alpha +timestamp TIMESTAMP, value STRING +Random words", line)
 
 
 def built_in_sources() -> list[Any]:
@@ -223,7 +224,7 @@ def test_list_shows_the_sources_of_modules_too(clean_env: dict[str, str], tmp_pa
     done = headwater("list", "feeds", "more.py", env=clean_env, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     by_name = {line.split()[0]: line.rstrip() for line in done.stdout.splitlines()}
-    assert by_name["letters"].endswith("n INT, word STRING                 Letters, one after the other.")
+    assert re.search(r"n INT, word STRING +Letters, one after the other\.$", by_name["letters"])
     assert by_name["wide"].endswith("depends on its options")
     assert by_name["more"].endswith("n INT")
     assert "random_alpha" in by_name
@@ -266,7 +267,7 @@ def test_describe_says_what_is_not_there(clean_env: dict[str, str], tmp_path: Pa
     assert f"resumable   no\ndefined in  feeds:Wide ({tmp_path}/feeds.py:12)\n" in done.stdout
     for target, said in (
         ("feeds:lettres", "there is no source 'lettres' in feeds; those there are: letters, wide. To do: "),
-        ("letters", "there is no built-in source 'letters'; built in are: random_alpha"),
+        ("letters", "there is no built-in source 'letters'; built in are: "),
     ):
         failed = headwater("describe", target, env=clean_env, cwd=tmp_path)
         assert (failed.returncode, failed.stdout) == (1, "")
@@ -297,7 +298,10 @@ def test_what_is_listed_of_a_source_in_the_jvm_is_what_its_function_takes() -> N
 
 
 def test_none_of_it_brings_in_spark(clean_env: dict[str, str], tmp_path: Path) -> None:
-    script = "import sys; from headwater._cli import main; main(['list']); print({'pyspark', 'py4j'} & {*sys.modules})"
+    script = (
+        "import sys; from headwater._cli import main; main(['list']); "
+        "print({'pyspark', 'py4j'} & {*sys.modules})"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script],
         env=clean_env,

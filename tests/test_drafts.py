@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
+from time import monotonic
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -242,8 +243,10 @@ def test_close_from_another_thread_ends_a_read_that_waits(draft: Any, feed: Any,
             assert all_there.wait(10)
             assert not ended.wait(0.1)
         finally:
+            begun = monotonic()
             source.close()
         assert ended.wait(10)
+        assert monotonic() - begun < 5  # the server waits for longer
         thread.join(10)
     assert got == rows
 

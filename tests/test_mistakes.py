@@ -1,4 +1,4 @@
-"""The mistakes that beginners make: each is told with the value, the place and the remedy, in its first line."""
+"""The mistakes that beginners make: each is told with value, place and remedy, in its first line."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -119,7 +119,7 @@ def test_a_failed_connection(stream: Stream) -> None:
 
 
 def test_another_python_on_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Feeds run in the driver; functions of the user's query run in the workers, and the doctor looks there."""
+    """Feeds run in the driver, and a query's own functions in the workers: there the doctor looks."""
     other = program(tmp_path / "python", "echo 3.7")
     monkeypatch.setenv("PYSPARK_PYTHON", str(other))
     said = str(doctor.pythons())

@@ -347,8 +347,8 @@ def test_an_error_in_init_or_in_the_schema_is_the_authors(run: Run) -> None:
             "there is no source 'lettres' in feeds; those there are: closing, letters, waiting. To do",
         ),
         (["json:letters"], "there is no source in json. To do: define one with @hw.source(…) or class "),
-        (["letters"], "there is no built-in source 'letters'; built in are: random_alpha"),
-        (["feeds.py"], "there is no built-in source 'feeds.py'; built in are: random_alpha"),
+        (["letters"], "there is no built-in source 'letters'; built in are: "),
+        (["feeds.py"], "there is no built-in source 'feeds.py'; built in are: "),
         (["feeds:letters", "-n", "0"], "-n is '0', it must be a whole number from 1. To do: write -n 10"),
         (["feeds:letters", "-n", "ten"], "-n is 'ten', it must be a whole number from 1"),
         (

@@ -90,9 +90,7 @@ def test_how_a_source_in_the_jvm_is_made_is_no_promise() -> None:
 
 def test_the_public_names_are_few_and_cannot_be_mixed_up() -> None:
     assert len(hw.__all__) <= 20
-    plain = [
-        name.lower().rstrip("s") for name in hw.__all__ if name != "Source"
-    ]  # its class form
+    plain = [name.lower().rstrip("s") for name in hw.__all__ if name != "Source"]  # its class form
     assert len(set(plain)) == len(plain)
     assert all(hasattr(hw, name) for name in hw.__all__)
 

@@ -83,7 +83,7 @@ def test_a_class_is_a_source_with_its_options_in_init() -> None:
 
     assert list(Countdown()) == [3, 2, 1]
     assert list(Countdown(start=1)) == [1]
-    assert Countdown.name == "countdown"
+    assert Countdown._name == "countdown"
     assert described("countdown").options[0].text == "start: a whole number, default 3"
 
 
@@ -149,7 +149,7 @@ def test_a_parameter_since_makes_either_form_resumable() -> None:
     for made in both:
         assert list(made) == [0, 1, 2, 3]
         assert [item.cursor for item in made.read(since=1)] == [2, 3]
-        found = described(type(made).name)
+        found = described(type(made)._name)
         assert found.resumable
         assert "since" not in [option.name for option in found.options]
 
@@ -214,7 +214,7 @@ def test_a_schema_comes_from_what_read_is_annotated_to_give() -> None:
     ]
     for source, wanted in found:
         assert to_ddl(schema_of_source(source())) == wanted
-        assert described(source.name).schema == wanted
+        assert described(source._name).schema == wanted
     assert list(Ticks()) == [Tick(1), Tick(2, "b")]
 
 
@@ -496,6 +496,19 @@ def test_a_source_shows_its_options_and_no_secrets() -> None:
     assert list(made) == ["hush"]
 
 
+def test_the_secrets_of_a_source_are_known_so_that_nobody_is_told() -> None:
+    @hw.source("n INT")
+    def guarded(keys: list[hw.Secret], token: hw.Secret | None = None, word: str = "said") -> Any:
+        yield 1
+
+    held = registry.hold(guarded([hw.Secret("one"), hw.Secret("two")], hw.Secret("three")))
+    assert registry.secrets_in(held, {}) == ["one", "two", "three"]
+    written = {"KEYS": '["one", "two"]', "token": "three", "word": "said"}
+    assert {"one", "two", "three"} <= {*registry.secrets_in("guarded", written)}
+    assert "said" not in registry.secrets_in("guarded", written)
+    assert registry.secrets_in("guarded", {"token": "three", "wrong": "x"}) == ["three"]
+
+
 def test_a_source_made_again_has_the_same_options_and_shares_no_list() -> None:
     class Tagged(hw.Source, name="tagged", schema="n INT"):
         def __init__(self, tags: list[str], token: hw.Secret, count: int = 2) -> None:
@@ -581,7 +594,7 @@ def test_a_name_that_spark_knows_is_refused(name: str) -> None:
 
 
 def test_a_name_of_64_characters_is_one() -> None:
-    assert define("x" * 64).name == "x" * 64
+    assert define("x" * 64)._name == "x" * 64
 
 
 def test_a_definition_run_again_replaces_itself() -> None:

@@ -4,7 +4,7 @@ import doctest
 import importlib
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import headwater as hw
+from headwater._author.jvm_source import JvmSource
 from headwater._author.options import camel, encode
-from headwater._author.source import JvmSource
 from headwater.sources import random_alpha
 
 Collect = Callable[..., tuple[list[Row], StreamingQuery]]
@@ -180,14 +180,29 @@ def test_every_option_reaches_the_provider_in_a_form_it_takes(spark_session: Spa
 
 
 def test_the_keywords_of_stream_are_the_options_that_every_source_has(spark_session: SparkSession) -> None:
-    with pytest.raises(IllegalArgumentException) as caught:
-        spark_session.readStream.format("random_alpha").option("nonesuch", 1).load()
-    known = re.search(r"Its options are: ([\w, ]+)\.", str(caught.value))
-    assert known, caught.value
-    keywords = {p.name for p in inspect.signature(hw.stream).parameters.values() if p.kind == p.KEYWORD_ONLY}
-    own = set(inspect.signature(random_alpha).parameters)
-    assert sorted(map(camel, keywords | own)) == sorted(known[1].split(", "))
+    hw.attach(spark_session)
+
+    @hw.source("n LONG")
+    def stream_nothing() -> Iterator[int]:
+        yield 1
+
+    def listed(name: str, before: str) -> set[str]:
+        with pytest.raises(IllegalArgumentException) as caught:
+            spark_session.readStream.format(name).option("nonesuch", 1).load()
+        known = re.search(before + r": ([\w, ]+)", str(caught.value))
+        assert known, caught.value
+        return set(known[1].split(", "))
+
+    keywords = {
+        camel(p.name) for p in inspect.signature(hw.stream).parameters.values() if p.kind == p.KEYWORD_ONLY
+    }
+    assert listed("stream_nothing", "Those of every source") == keywords
+    own = set(map(camel, inspect.signature(random_alpha).parameters))
+    assert listed("random_alpha", "Its options are") - own < keywords
     assert not keywords & own
+    for name in keywords:  # each of them is an option of the provider's, which says what it must be
+        with pytest.raises(Exception, match=f"Option '{name}' of source 'stream_nothing' is '\\?'"):
+            spark_session.readStream.format("stream_nothing").option(name, "?").load()
 
 
 @pytest.mark.parametrize("wait", ["10s", "250ms", "15m", "2h", "1d", timedelta(0), timedelta(days=1)])
@@ -221,7 +236,22 @@ def test_a_source_is_a_value() -> None:
         random_alpha(5).settings["len"] = 6  # type: ignore[index]
 
 
-@pytest.mark.parametrize("module", ["_session", "_source", "_stream", "sources.random_alpha"])
+DOCTESTED = [
+    "_author.define",
+    "_author.jvm_source",
+    "_author.reading",
+    "_author.registry",
+    "_author.source",
+    "_feed.order",
+    "_feed.status",
+    "_spark.session",
+    "_spark.stream",
+    "sources.random_alpha",
+    "testing._script",
+]
+
+
+@pytest.mark.parametrize("module", DOCTESTED)
 def test_the_examples_in_docstrings_run(spark_session: SparkSession, module: str) -> None:
     imported = importlib.import_module(f"headwater.{module}")
     results = doctest.testmod(imported, extraglobs={"spark": spark_session})

@@ -11,7 +11,7 @@ from typing import Any
 
 from headwater import _lookup
 from headwater._author.describe import is_class
-from headwater._author.registry import registered
+from headwater._author.registry import registered, secrets_of
 from headwater._author.source import signature_of
 from headwater._errors import HeadwaterError
 from headwater._spark import doctor
@@ -105,7 +105,7 @@ def _describe(given: argparse.Namespace) -> int:
 
 
 def _peek(given: argparse.Namespace) -> int:
-    from headwater._peek import aligned, columns, first_rows, secrets_of
+    from headwater._peek import aligned, columns, first_rows
 
     limit = _count(given.n)
     cls = _lookup.find(given.source)

@@ -131,7 +131,7 @@ def _is_source(value: object) -> bool:
 
 
 def _name(made: Any) -> str:
-    return str(made.name if is_class(made) else made.registered.name).lower()
+    return str(made._name if is_class(made) else made.registered.name).lower()
 
 
 def _listed(sources: dict[str, Any]) -> str:

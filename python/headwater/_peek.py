@@ -14,14 +14,13 @@ from typing import Any
 import pyarrow as pa
 
 from headwater._author.reading import has_array_rows, items_of
-from headwater._author.secret import Secret
 from headwater._author.source import Source, is_resumable, schema_of_source
 from headwater._feed.message import BATCH_BYTES
 from headwater._feed.packing import Packing
 from headwater._feed.pending import Pending
 from headwater._rows.converter import Converter
 
-__all__ = ["aligned", "columns", "first_rows", "secrets_of"]
+__all__ = ["aligned", "columns", "first_rows"]
 
 _WIDEST = 60
 
@@ -55,12 +54,6 @@ def first_rows(source: Source, limit: int) -> Iterator[list[Any]]:
                     return
             if bad is not None:
                 raise bad
-
-
-def secrets_of(source: Source) -> list[str]:
-    """What must not be printed."""
-    values = [v for bound in source._bound.values() for v in (bound if isinstance(bound, list) else [bound])]
-    return [value.reveal() for value in values if isinstance(value, Secret) and value.reveal()]
 
 
 def aligned(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:

@@ -32,7 +32,7 @@ def run(line: str) -> bool:
     ]
     began = time.monotonic()
     process = subprocess.Popen(
-        [*suite, str(HERE / "smoke.py")],
+        [*suite, str(HERE / "smoke.py"), str(HERE / "python_sources.py")],
         env=env,
         text=True,
         stdin=subprocess.DEVNULL,

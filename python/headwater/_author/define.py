@@ -36,6 +36,8 @@ def source(
         raise TypeError('write @hw.source("column TYPE, …") or @hw.source(), not @hw.source alone')
 
     def define(function: Callable[P, Any]) -> Callable[P, Source]:
+        if isinstance(function, type) or not callable(function):
+            raise TypeError(f"@hw.source makes a source of a generator function, not of {function!r}")
         body = {
             "__doc__": function.__doc__,
             "__module__": function.__module__,

@@ -20,7 +20,7 @@ def described(sources: dict[str, type[Source]]) -> Iterator[Registered]:
     written = dict(sources)
     for made in built_in():
         if is_class(made):
-            written[made.name] = made
+            written[made._name] = made
         else:
             yield made.registered
     for cls in written.values():
@@ -37,7 +37,7 @@ def built_in() -> list[Any]:
 def described_source(cls: type[Source]) -> Registered:
     """One that is written in Python."""
     return Registered(
-        name=cls.name,
+        name=cls._name,
         doc=_doc(cls),
         schema=_schema(cls),
         options=signature_of(cls).options,

@@ -6,6 +6,7 @@ import re
 import secrets
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -25,42 +26,17 @@ __all__ = [
     "hold",
     "registered",
     "secrets_in",
+    "secrets_of",
     "subscribe",
 ]
 
 # Spark's own formats and those of its best known connectors. A running Spark is asked for all others.
-_SPARKS = [
-    "avro",
-    "binaryfile",
-    "console",
-    "csv",
-    "delta",
-    "headwater",
-    "hive",
-    "hudi",
-    "iceberg",
-    "image",
-    "jdbc",
-    "json",
-    "kafka",
-    "kinesis",
-    "libsvm",
-    "memory",
-    "noop",
-    "orc",
-    "parquet",
-    "protobuf",
-    "python",
-    "random_alpha",
-    "rate",
-    "redshift",
-    "snowflake",
-    "socket",
-    "statestore",
-    "text",
-    "textfile",
-    "xml",
-]
+_FORMATS = """
+    avro binaryfile console csv delta headwater hive hudi iceberg image jdbc json kafka kinesis
+    libsvm memory noop orc parquet protobuf python random_alpha rate redshift snowflake socket
+    statestore text textfile xml
+"""
+_SPARKS = frozenset(_FORMATS.split())
 
 _lock = threading.RLock()
 _sources: dict[str, type[Source]] = {}
@@ -96,15 +72,15 @@ def checked_name(name: str) -> str:
 def define(cls: type[Source]) -> None:
     """Add a source. It replaces only an older definition of itself, as of a notebook's cell run again."""
     with _lock:
-        before = _sources.get(cls.name.lower())
+        before = _sources.get(cls._name.lower())
         if before is not None and _origin(before) != _origin(cls):
             raise ValueError(
-                f"the name '{cls.name}' is taken: {_origin(before)} defines it too, and this is "
+                f"the name '{cls._name}' is taken: {_origin(before)} defines it too, and this is "
                 f"{_origin(cls)}. Give one of them another name"
             )
         for listener in _listeners:  # which may refuse the name
-            listener(cls.name)
-        _sources[cls.name.lower()] = cls
+            listener(cls._name)
+        _sources[cls._name.lower()] = cls
 
 
 def subscribe(listener: Callable[[str], None]) -> None:
@@ -117,7 +93,7 @@ def subscribe(listener: Callable[[str], None]) -> None:
 def all_sources() -> dict[str, type[Source]]:
     """The sources that are written in Python, by name."""
     with _lock:
-        return {cls.name: cls for cls in _sources.values()}
+        return {cls._name: cls for cls in _sources.values()}
 
 
 def hold(source: Source) -> str:
@@ -125,7 +101,7 @@ def hold(source: Source) -> str:
     with _lock:
         token: str | None = source.__dict__.get("_held_as")
         if token is None:
-            token = f"{type(source).name}@{secrets.token_hex(8)}"
+            token = f"{type(source)._name}@{secrets.token_hex(8)}"
             source.__dict__["_held_as"] = token
             _held[token] = source
         return token
@@ -153,12 +129,23 @@ def secrets_in(name: str, options: dict[str, str]) -> list[str]:
     with _lock:
         held, cls = _held.get(name), _sources.get(name.lower())
     if held is not None:
-        found = [value.reveal() for value in held._bound.values() if isinstance(value, Secret)]
-    else:
-        known = signature_of(cls).options if cls else ()
-        marked = {plain(option.name) for option in known if option.secret}
-        found = [text for option, text in options.items() if plain(option) in marked]
-    return [secret for secret in found if secret]
+        return secrets_of(held)
+    signature = signature_of(cls) if cls else None
+    marked = {plain(option.name) for option in signature.options if option.secret} if signature else set()
+    texts = {option: text for option, text in options.items() if plain(option) in marked and text}
+    with suppress(OptionError):  # each of a list, which its text may write in another way
+        return [*texts.values(), *_revealed(signature.parse(options))] if signature else []
+    return [*texts.values()]
+
+
+def secrets_of(source: Source) -> list[str]:
+    """Those of a configured source."""
+    return _revealed(source._bound)
+
+
+def _revealed(bound: dict[str, object]) -> list[str]:
+    values = [v for value in bound.values() for v in (value if isinstance(value, list) else [value])]
+    return [value.reveal() for value in values if isinstance(value, Secret) and value.reveal()]
 
 
 def registered() -> list[Registered]:

@@ -12,12 +12,13 @@ from headwater._author.kinds import SUPPORTED, UNFIT, Kind, kind_of, shown, writ
 
 __all__ = ["RESERVED", "Option", "OptionError", "Signature", "plain"]
 
-_OF_EVERY_SOURCE = """
-    durability bufferBytes bufferRows logBytes logCompression logRetainBatches maxRowsPerTrigger
-    maxBytesPerTrigger minRowsPerTrigger maxTriggerDelay startFrom minPartitions startCursor availableNowWait
-    onError maxRestarts onBadRow failOnDataLoss concurrency linger batchRows source
+_EVERY = """
+    durability bufferBytes bufferRows maxRowsPerTrigger maxBytesPerTrigger minRowsPerTrigger maxTriggerDelay
+    availableNowWait failOnDataLoss onError maxRestarts onBadRow concurrency linger batchRows
 """
-RESERVED: tuple[str, ...] = tuple(_OF_EVERY_SOURCE.split())
+_LATER = "logBytes logCompression logRetainBatches startFrom minPartitions startCursor source"
+RESERVED: tuple[str, ...] = tuple(_EVERY.split() + _LATER.split())
+"""What no source may call an option of its own; a promise to authors, so it has what is yet to come."""
 
 
 class OptionError(ValueError):
@@ -136,7 +137,7 @@ class Signature:
         names = {plain(own): own for own in self._kinds} | _OWN
         near = [f"Did you mean '{names[found]}'? " for found in get_close_matches(plain(name), names, 1)]
         listed = "; ".join(option.text for option in self.options)
-        every = ", ".join(RESERVED)
+        every = ", ".join(_EVERY.split())
         return f"{''.join(near)}Its options are: {listed or 'none'}. Those of every source: {every}"
 
 

@@ -51,15 +51,16 @@ class Source(metaclass=_SourceType):
     be defined.
     """
 
-    name: ClassVar[str]
+    _name: ClassVar[str]
+    _schema: ClassVar[Any] = None
     _bound: dict[str, object]
 
     def __init_subclass__(cls, *, name: str | None = None, schema: Any = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if schema is not None:
-            cls.schema = schema  # type: ignore[attr-defined]
+            cls._schema = schema
         if name is not None:
-            cls.name = registry.checked_name(name)
+            cls._name = registry.checked_name(name)
             _check(cls)
             registry.define(cls)
 
@@ -87,8 +88,14 @@ class Source(metaclass=_SourceType):
         return rows_of_async(self._again())
 
     def __repr__(self) -> str:
-        name = getattr(type(self), "name", type(self).__qualname__)
+        name = getattr(type(self), "_name", type(self).__qualname__)
         return f"{name}({signature_of(type(self)).show(self._bound)})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Source) and type(other) is type(self) and other._bound == self._bound
+
+    def __hash__(self) -> int:
+        return hash((type(self), repr(self._bound)))
 
     def _again(self) -> Source:
         """A new instance of the same source with the same options."""
@@ -103,10 +110,15 @@ def signature_of(cls: type[Source]) -> Signature:
     """Read when it is first asked for: a dataclass gets its `__init__` after the class is made."""
     found: Signature | None = cls.__dict__.get("_signature")
     if found is None:
-        owner = f"source '{getattr(cls, 'name', cls.__qualname__)}'"
-        written = getattr(cls, "_written", None) or cls.__init__
+        owner = f"source '{getattr(cls, '_name', cls.__qualname__)}'"
+        function = getattr(cls, "_written", None)
+        written: Any = cls.__init__ if function is None else function
         if written is object.__init__:
             written = _without_options
+        elif function is None and "since" in inspect.signature(written).parameters:
+            raise TypeError(
+                f"`since` of {owner} is a parameter of read, which gets the cursor; not of __init__"
+            )
         found = Signature.of(written, owner=owner, skip=("self", "since"))
         cls._signature = found  # type: ignore[attr-defined]
     return found
@@ -119,28 +131,44 @@ def is_resumable(cls: type[Source]) -> bool:
 
 def schema_of_source(source: Source) -> StructType:
     """The schema of a configured source: its own, or else that of the rows that `read` says to give."""
-    given = getattr(source, "schema", None)
+    given = type(source)._schema
+    if given is None:
+        given = getattr(source, "schema", None)
     return _schema_of_rows(type(source)) if given is None else struct_type(given)
 
 
 def schema_of_class(cls: type[Source]) -> StructType | None:
     """The same without an instance; None where it depends on the options."""
-    given = inspect.getattr_static(cls, "schema", None)
+    given = cls._schema
     if given is None:
-        return _schema_of_rows(cls)
-    return None if hasattr(given, "__get__") else struct_type(given)
+        given = inspect.getattr_static(cls, "schema", None)
+        if given is not None and hasattr(given, "__get__"):
+            return None
+    return _schema_of_rows(cls) if given is None else struct_type(given)
 
 
 def _check(cls: type[Source]) -> None:
     """What can be said when the class is made is said then."""
-    if not callable(getattr(cls, "read", None)):
-        raise TypeError(f"source '{cls.name}' has no method read(self): the generator that yields its rows")
+    read = getattr(cls, "read", None)
+    if not callable(read):
+        raise TypeError(f"source '{cls._name}' has no method read(self): the generator that yields its rows")
+    if not hasattr(cls, "_written"):
+        _check_read(cls, read)
     try:
         schema_of_class(cls)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"the schema of source '{cls.name}': {error}") from None
+        raise type(error)(f"the schema of source '{cls._name}': {error}") from None
     if "__init__" in cls.__dict__ or hasattr(cls, "_written"):
         signature_of(cls)
+
+
+def _check_read(cls: type[Source], read: Any) -> None:
+    for parameter in list(inspect.signature(read).parameters.values())[1:]:
+        if parameter.name != "since" and parameter.default is parameter.empty:
+            raise TypeError(
+                f"read of source '{cls._name}' has a parameter '{parameter.name}'; it may have `since`, the "
+                "cursor to go on after, and no other: options are parameters of __init__"
+            )
 
 
 def _schema_of_rows(cls: type[Source]) -> StructType:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,17 +12,16 @@ from headwater._feed.drive import Drive
 from headwater._feed.failure import explain, first_line
 from headwater._feed.order import Order, in_shard
 from headwater._feed.outlet import Outlet
-from headwater._feed.threads import FeedStopped, interrupt, log_of
+from headwater._feed.threads import FeedStopped, back_off, interrupt, log_of
 from headwater._rows.converter import BadRowError
 
 __all__ = ["Feed"]
 
 _STOP_SECONDS = 3.0
 _PATIENCE_SECONDS = 1.0  # for a feed to end by itself, before its thread is interrupted
-_BACK_OFF_SECONDS = (0.5, 30.0)
 
+# Connects a source to the JVM, given whom to tell of a failure; called in the feed's thread.
 OpenOutlet = Callable[[Any, Callable[[BaseException], None]], Outlet]
-"""Connects a source to the JVM, given whom to tell of a failure; called in the feed's thread."""
 
 
 class Feed:
@@ -46,15 +44,14 @@ class Feed:
         self._closed: Any = None
         self._drive: Drive | None = None
         self._log = log_of(order)
-        name = f"headwater-feed-{order.name}-{order.feed}"
-        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
-        self._threads = [self._thread]
+        self._threads: list[threading.Thread] = []
+        self._thread = self._new_thread("", self._live)
 
     @property
     def state(self) -> str:
         """starting, running, paused, restarting, ended, failed, stopped or abandoned."""
-        state = self._state
-        return "paused" if state == "running" and self.outlet is not None and self.outlet.is_paused else state
+        paused = self._state == "running" and self.outlet is not None and self.outlet.is_paused
+        return "paused" if paused else self._state
 
     @property
     def is_alive(self) -> bool:
@@ -73,9 +70,7 @@ class Feed:
             source, drive = self._source, self._drive
         if drive is not None:
             drive.cancel()
-        name = f"{self._thread.name}-close"
-        closer = threading.Thread(target=self._close, args=(source,), name=name, daemon=True)
-        self._threads.append(closer)
+        closer = self._new_thread("-close", lambda: self._close(source))
         closer.start()
         self._thread.join(_PATIENCE_SECONDS)
         while self._thread.is_alive() and monotonic() < deadline:
@@ -91,6 +86,11 @@ class Feed:
             )
         self._state = "stopped" if gone else "abandoned"
         return self._state
+
+    def _new_thread(self, role: str, work: Callable[[], None]) -> threading.Thread:
+        name = f"headwater-feed-{self.order.name}-{self.order.feed}{role}"
+        self._threads += [threading.Thread(target=work, name=name, daemon=True)]
+        return self._threads[-1]
 
     def _live(self) -> None:
         in_shard(self.order.shard)
@@ -137,11 +137,9 @@ class Feed:
                 if self.order.on_error == "end":
                     self._log.warning("failed, and ends, as onError says: %s", self.last_error)
                     return
-            self._back_off(failures)
+            self._back_off(back_off(failures))
 
-    def _back_off(self, failures: int) -> None:
-        least, most = _BACK_OFF_SECONDS
-        pause = min(most, least * 2 ** min(failures - 1, 10)) * random.uniform(0.5, 1)  # noqa: S311
+    def _back_off(self, pause: float) -> None:
         self._log.warning("failed: %s. It starts again in %.1f s", self.last_error, pause)
         self._state = "restarting"
         if self._stopping.wait(pause):

@@ -7,9 +7,11 @@ import base64
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from headwater._author import registry
+from headwater._author.reading import has_array_rows
 from headwater._author.schema import arrow_schema, struct_type
 from headwater._author.signature import OptionError
 from headwater._author.source import is_resumable, schema_of_source
@@ -58,9 +60,8 @@ class Host:
             self._open(Order.read(question), answer)
         else:
             work = {"load": self._load, "stop": self._stop}[what]
-            threading.Thread(
-                target=work, args=(question, answer), name=f"headwater-{what}", daemon=True
-            ).start()
+            guarded = partial(_answering, work, question, answer)
+            threading.Thread(target=guarded, name=f"headwater-{what}", daemon=True).start()
 
     def _load(self, question: dict[str, Any], answer: Answer) -> None:
         try:
@@ -86,7 +87,7 @@ class Host:
                     resumable=is_resumable(type(source)),
                     batch_rows=order.batch_rows,
                     batch_bytes=BATCH_BYTES,
-                    array_column=_is_array(schema),
+                    array_column=has_array_rows(schema),
                 ),
                 shard=order.shard.index,
                 linger=order.linger,
@@ -117,22 +118,26 @@ class Host:
                 feed.outlet.close()
 
 
+def _answering(work: Callable[..., None], question: dict[str, Any], answer: Answer) -> None:
+    """The JVM waits for an answer, whatever goes wrong here."""
+    try:
+        work(question, answer)
+    except BaseException as error:
+        _log.exception("cannot answer Spark's JVM")
+        answer({"error": {"message": f"{type(error).__name__}: {error}"}})
+
+
 def _described(question: dict[str, Any]) -> dict[str, Any]:
     source = registry.find(question["source"], question["options"])
     schema = struct_type(schema_of_source(source))
     if "schema" in question:
         raise OptionError(
-            f"Source '{type(source).name}' has a schema of its own, {schema.simpleString()}, and takes no "
+            f"Source '{type(source)._name}' has a schema of its own, {schema.simpleString()}, and takes no "
             "other. Remove .schema(…)."
         )
     return {
-        "name": type(source).name,
+        "name": type(source)._name,
         "schema": schema.json(),
         "arrowSchema": base64.b64encode(arrow_schema(schema).serialize()).decode("ascii"),
         "description": repr(source),
     }
-
-
-def _is_array(schema: Any) -> bool:
-    """Whether a list is a value, of the one column, and not many rows."""
-    return len(schema.fields) == 1 and schema.fields[0].dataType.typeName() == "array"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import random
 import threading
 from collections.abc import MutableMapping
 from typing import Any
 
 from headwater._feed.order import Order
 
-__all__ = ["FeedStopped", "interrupt", "log_of"]
+__all__ = ["FeedStopped", "back_off", "interrupt", "log_of"]
 
 
 class FeedStopped(BaseException):
@@ -22,6 +23,12 @@ def interrupt(thread: threading.Thread) -> None:
     if thread.ident is not None:
         number = ctypes.c_ulong(thread.ident)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(FeedStopped))
+
+
+def back_off(failures: int) -> float:
+    """How many seconds to wait after so many failures in a row: longer each time, and never quite the same."""
+    longest = min(30.0, 0.5 * 2.0 ** min(failures - 1, 10))
+    return longest * random.uniform(0.5, 1)  # noqa: S311
 
 
 def log_of(order: Order) -> logging.LoggerAdapter[logging.Logger]:

@@ -75,23 +75,22 @@ def stream(
         name, options = "headwater", {"source": _handed_over(attach(spark), source)}
     else:
         raise TypeError(_no_source(source))
-    both = {option.lower() for option in options} & {option.lower() for option in set_here}
-    if both:
-        raise ValueError(
-            f"{', '.join(sorted(both))} is also set in the source {source!r}: set it in one of the two"
-        )
+    for option, value in common.items():
+        if value is not None and camel(option) in options:
+            said = f"{option}={value!r} is also set in the source {source!r}"
+            raise ValueError(f"{said}: set it in one of the two")
     return attach(spark).readStream.format(name).options(**options, **set_here).load()
 
 
 def _handed_over(spark: SparkSession, source: Source) -> str:
     """A source in Python is handed over as the value that it is; Spark gets a name for it."""
-    if not hasattr(type(source), "name"):
+    if not hasattr(type(source), "_name"):
         raise TypeError(
             f'{source!r} has no name: write class {type(source).__name__}(hw.Source, name="…", schema=…)'
         )
     if not is_classic(spark):
         raise HeadwaterError(
-            f"source '{type(source).name}' is written in Python and runs in the process that drives Spark, "
+            f"source '{type(source)._name}' is written in Python and runs in the process that drives Spark, "
             "and this is a Spark Connect session, whose Spark a server drives",
             "use a classic session, as hw.session() makes without SPARK_REMOTE. What works in a Connect "
             "session are the sources that run in the JVM, such as random_alpha",

@@ -60,7 +60,7 @@ class ListSource(Source):
     [1, 2]
     """
 
-    name = "list_source"
+    _name = "list_source"
 
     def __init__(self, items: _Script, schema: str | None = None) -> None:
         self._script = items

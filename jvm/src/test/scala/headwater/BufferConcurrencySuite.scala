@@ -95,4 +95,50 @@ class BufferConcurrencySuite extends AnyFunSuite with ScalaCheckPropertyChecks {
         Option(failure.get).foreach(e => throw e)
     }
   }
+
+  test("several feeds at once, blocked and freed and cut: of each nothing is lost, repeated or reordered") {
+    forAll(Gen.choose(2, 6), Gen.choose(1L, 40L), Gen.choose(1L, 2000L), limits) {
+      (feeds, maxRows, maxBytes, rowsPerBatch) =>
+        val buffer = new Buffer(maxRows, maxBytes, first = 0)
+        val perFeed = 300
+        val failure = new AtomicReference[Throwable]
+        val producers = (0 until feeds).map { feed =>
+          val thread = new Thread(() =>
+            try {
+              var done = 0
+              while (done < perFeed) {
+                val count = math.min(perFeed - done, ThreadLocalRandom.current.nextInt(1, 30))
+                val bytes = ThreadLocalRandom.current.nextInt(8, 500)
+                assert(buffer.append(Numbered.rows(feed * 1000000L + done, count, bytes)))
+                done += count
+              }
+            } catch { case e: Throwable => failure.compareAndSet(null, e) }
+          )
+          thread.setDaemon(true)
+          thread.start()
+          thread
+        }
+        var start = -1L
+        var ids = Vector.empty[Long]
+        val deadline = Waiting.deadlineIn(60000)
+        while (ids.length < feeds * perFeed && failure.get == null) { // in a hurry, unlike Script.await
+          assert(System.nanoTime() < deadline, s"stuck after $start: ${buffer.status}")
+          val end = buffer.endWithin(start, rowsPerBatch, Long.MaxValue)
+          if (end > start) {
+            ids ++= Numbered.ids(buffer.read(start, end).slices)
+            buffer.take(end)
+            buffer.commit(math.max(-1, start))
+            start = end
+          } else Thread.`yield`()
+          val status = buffer.status
+          assert(status.waitingRows <= maxRows && (status.waitingBytes <= maxBytes || status.waitingRows == 1))
+        }
+        producers.foreach(_.join(20000))
+        Option(failure.get).foreach(e => throw e)
+        assert(producers.forall(!_.isAlive) && !buffer.isBlocked)
+        (0 until feeds).foreach { feed =>
+          assert(ids.filter(_ / 1000000 == feed).map(_ % 1000000) == (0L until perFeed.toLong))
+        }
+    }
+  }
 }

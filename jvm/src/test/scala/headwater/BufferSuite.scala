@@ -149,6 +149,75 @@ class BufferSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Eventua
     }
   }
 
+  test("the time in which several feeds are blocked counts once, from the first to the last") {
+    val now = new AtomicLong(0)
+    val buffer = new Buffer(maxRows = 1, maxBytes = Long.MaxValue, first = 0, () => now.get)
+    def blockedNanos = buffer.status.blockedNanos
+    assert(buffer.append(Numbered.rows(0, 1)))
+    now.set(1000)
+    assert(blockedNanos == 0 && !buffer.isBlocked)
+    val first = appending(buffer, Numbered.rows(1, 1))
+    awaitBlocked(first)
+    now.set(1030)
+    val second = appending(buffer, Numbered.rows(2, 1))
+    awaitBlocked(second)
+    now.set(1100)
+    assert(blockedNanos == 100 && buffer.isBlocked, "not 170")
+    buffer.take(0)
+    Script.await("nobody got in")(buffer.latest == 1)
+    Script.await("both got in")(Seq(first, second).count(_.getState == Thread.State.WAITING) == 1)
+    Script.await("the one that got in goes on")(Seq(first, second).count(_.isAlive) == 1)
+    assert(blockedNanos == 100 && buffer.isBlocked)
+    now.set(1150)
+    assert(blockedNanos == 150, "the other one is still blocked")
+    buffer.take(1)
+    assert(!buffer.isBlocked, "it has room, whether it has woken or not")
+    Seq(first, second).foreach(_.join(20000))
+    assert(!first.isAlive && !second.isAlive && buffer.latest == 2)
+    now.set(5000)
+    assert(blockedNanos == 150 && !buffer.isBlocked)
+    val third = appending(buffer, Numbered.rows(3, 1))
+    awaitBlocked(third)
+    now.set(5007)
+    assert(blockedNanos == 157, "and from here on it counts again")
+    buffer.close()
+    third.join(20000)
+    assert(!third.isAlive)
+  }
+
+  test("a take that has room for all lets in all who are blocked, each with its rows in order") {
+    val buffer = new Buffer(maxRows = 100, maxBytes = Long.MaxValue, first = 0)
+    assert(buffer.append(Numbered.rows(0, 100)))
+    val threads = (1 to 5).map(p => appending(buffer, Numbered.rows(p * 1000, 10)))
+    threads.foreach(awaitBlocked)
+    buffer.take(99)
+    threads.foreach(_.join(20000))
+    assert(threads.forall(!_.isAlive) && !buffer.isBlocked && buffer.latest == 149)
+    val ids = Numbered.ids(buffer.read(99, 149).slices)
+    assert(ids.groupBy(_ / 1000) == (1 to 5).map(p => p.toLong -> (p * 1000L until p * 1000L + 10)).toMap)
+  }
+
+  test("close releases all who are blocked, and none of their rows is in") {
+    val buffer = new Buffer(maxRows = 1, maxBytes = Long.MaxValue, first = 0)
+    assert(buffer.append(Numbered.rows(0, 1)))
+    val threads = (1 to 5).map(p => appending(buffer, Numbered.rows(p, 1)))
+    threads.foreach(awaitBlocked)
+    buffer.close()
+    threads.foreach(_.join(20000))
+    assert(threads.forall(!_.isAlive) && buffer.latest == 0)
+    assert(!buffer.isBlocked)
+  }
+
+  private def appending(buffer: Buffer, rows: ArrowRows): Thread = {
+    val thread = new Thread(() => buffer.append(rows))
+    thread.setDaemon(true)
+    thread.start()
+    thread
+  }
+
+  private def awaitBlocked(thread: Thread): Unit =
+    Script.await(s"it is ${thread.getState}, not blocked")(thread.getState == Thread.State.WAITING)
+
   test("a full buffer holds what fits, to the row, and one row where none does") {
     forAll(
       Gen.choose(1L, 30L),

@@ -367,6 +367,57 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
+  test("AvailableNow ends its wait when the feed says that it has caught up, and takes none that come later") {
+    Seq(Seq.empty[Long], Seq(1L, 2L)).foreach { values =>
+      withSource("availableNowWait" -> "1h") { (source, script) =>
+        source.prepareForTriggerAvailableNow()
+        val first = inBackground(latest(source))
+        if (values.nonEmpty) script.give(values: _*)
+        script.caughtUp()
+        val end = resultOf(first)
+        assert(Option(end).map(seq) == Option.when(values.nonEmpty)(values.length - 1L))
+        script.give(3, 4) // the feed lives on
+        assert(latest(source, end) == end, "unchanged: this ends the query")
+        if (end != null) assert(rows(source.getBatch(None, end)) == values)
+      }
+    }
+  }
+
+  test("a feed that caught up before AvailableNow asks is not waited for") {
+    withSource("availableNowWait" -> "1h") { (source, script) =>
+      latest(source)
+      script.give(1)
+      script.caughtUp()
+      script.give(2)
+      source.prepareForTriggerAvailableNow()
+      assert(seq(resultOf(inBackground(latest(source)))) == 1)
+    }
+  }
+
+  test("a feed that has caught up may give more: too few rows still wait") {
+    withSource("minRowsPerTrigger" -> "3", "maxTriggerDelay" -> "1h") { (source, script) =>
+      latest(source)
+      script.give(1, 2)
+      script.caughtUp()
+      assert(latest(source) == null)
+      script.give(3)
+      assert(seq(latest(source)) == 2)
+    }
+  }
+
+  test("a failure after the feed has caught up is raised, after the rows before it") {
+    withSource("availableNowWait" -> "1h") { (source, script) =>
+      latest(source)
+      script.give(1)
+      script.caughtUp()
+      script.fail(new RuntimeException("afterwards"))
+      val end = latest(source)
+      assert(seq(end) == 0)
+      Script.await("the failure was not seen")(scala.util.Try(latest(source, end)).isFailure)
+      assert(intercept[FeedFailedException](latest(source, end)).getMessage.contains("afterwards"))
+    }
+  }
+
   test("stop makes a waiting latestOffset return") {
     withSource("availableNowWait" -> "1h") { (source, script) =>
       source.prepareForTriggerAvailableNow()

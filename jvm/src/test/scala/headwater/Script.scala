@@ -36,6 +36,7 @@ final class Script(val name: String) {
   /** Does not wait: the buffer may be full. */
   def offer(values: Long*): Step = feedNow.add(Give(values))
   def end(): Unit = feedNow.add(End).awaitDone()
+  def caughtUp(): Unit = feedNow.add(CaughtUp).awaitDone()
   def fail(error: Throwable): Unit = feedNow.add(Fail(error)).awaitDone()
 
   /** The rows that were given last, without holding them. */
@@ -92,6 +93,7 @@ object Script {
   case object Close extends Step
   final case class Fail(error: Throwable) extends Step
   case object End extends Step
+  case object CaughtUp extends Step
 
   final class ScriptedFeed extends Feed {
     private val todo = new LinkedBlockingQueue[Step]
@@ -115,6 +117,7 @@ object Script {
               last = new WeakReference(rows)
               open = out.give(rows)
             case Fail(error) => throw error
+            case CaughtUp => out.caughtUp()
             case End | Close => open = false
           }
         finally step.done = true

@@ -1,0 +1,78 @@
+"""Sources written in Python that must run on every line of Spark. `make matrix` runs them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import headwater as hw
+from headwater.testing import END, FAIL, ListSource, RunningStream, stream
+
+__all__ = ["stream"]
+
+Stream = Callable[..., RunningStream]
+
+
+@hw.source("n LONG, word STRING")
+def matrix_words(count: int = 5) -> Iterator[Any]:
+    for n in range(count):
+        yield n, f"w{n}"
+
+
+def test_the_three_forms_read_the_same_rows(spark: SparkSession, stream: Stream) -> None:
+    frames = [
+        spark.readStream.format("matrix_words").option("count", 1000).load(),
+        spark.readStream.format("headwater").option("source", "matrix_words").option("count", 1000).load(),
+        hw.stream(spark, matrix_words(count=1000)),
+    ]
+    for number, frame in enumerate(frames):
+        writer = frame.writeStream.format("memory").queryName(f"form{number}")
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(60), query.status
+        assert spark.table(f"form{number}").collect() == [(n, f"w{n}") for n in range(1000)]
+
+
+def test_rows_and_arrow_batches_cross_exactly(stream: Stream) -> None:
+    schema = (
+        "at TIMESTAMP, d DECIMAL(20, 4), a ARRAY<STRING>, m MAP<STRING, INT>, s STRUCT<x: INT, y: BINARY>"
+    )
+    row = (datetime(2026, 1, 2, tzinfo=timezone.utc), Decimal("1.5000"), ["x", None], {"k": 1}, (7, b"z"))
+    rows = stream(ListSource([row, [row], END], schema)).to_end()
+    assert [tuple(found)[1:] for found in rows] == [(row[1], row[2], row[3], (7, b"z"))] * 2
+    batch = pa.RecordBatch.from_pydict({"word": ["a"], "n": [1]})
+    assert stream(ListSource([batch, END], "n LONG, word STRING")).to_end() == [(1, "a")]
+
+
+def test_a_failure_is_the_query_s_with_its_traceback(stream: Stream) -> None:
+    failure = stream(ListSource([1, FAIL(LookupError("nothing"))])).failure()
+    assert "The feed of source 'list_source' failed: LookupError: nothing" in failure
+    assert "Traceback (most recent call last)" in failure
+
+
+def test_a_wrong_option_fails_at_load(spark: SparkSession) -> None:
+    hw.attach(spark)
+    with pytest.raises(Exception, match=r"'count'.*'x'.*a whole number"):
+        spark.readStream.format("matrix_words").option("count", "x").load()
+
+
+def test_stop_ends_a_feed_that_is_busy(stream: Stream, feed_threads: Callable[[], list[str]]) -> None:
+    @hw.source("n LONG")
+    def matrix_busy() -> Iterator[int]:
+        yield 1
+        while True:
+            sum(range(100))
+
+    query = stream(matrix_busy())
+    assert query.rows(1) == [(1,)]
+    began = time.monotonic()
+    query.stop()
+    assert time.monotonic() - began < 5
+    assert hw.feeds() == []
+    assert feed_threads() == []
