@@ -26,7 +26,7 @@ def interrupt(thread: threading.Thread) -> None:
 
 
 def back_off(failures: int) -> float:
-    """How many seconds to wait after so many failures in a row: longer each time, and never quite the same."""
+    """How many seconds to wait after so many failures in a row: longer each time, and never the same."""
     longest = min(30.0, 0.5 * 2.0 ** min(failures - 1, 10))
     return longest * random.uniform(0.5, 1)  # noqa: S311
 

@@ -39,7 +39,9 @@ private[headwater] final class PythonFeed(
   @GuardedBy("this") private[this] var behind = shardCount
 
   override def run(out: Outlet): Unit = {
-    synchronized(if (!closing) bridge.started(id, out)) // close, which says that it has ended, may have come first
+    synchronized(
+      if (!closing) bridge.started(id, out)
+    ) // close, which says that it has ended, may have come first
     val threads = shards.map(_.start(out))
     threads.foreach(Waiting.join(_, Waiting.deadlineIn(Forever)))
     synchronized(failure).foreach(throw _)
@@ -95,7 +97,9 @@ private[headwater] final class PythonFeed(
     /** None where Python was never asked to open it. */
     def stop(): Option[CompletableFuture[JsonNode]] = {
       disconnect()
-      Option.when(synchronized(opened).nonEmpty)(bridge.ask("stop", Peer.Json.createObjectNode().put("feed", name)))
+      Option.when(synchronized(opened).nonEmpty)(
+        bridge.ask("stop", Peer.Json.createObjectNode().put("feed", name))
+      )
     }
 
     def disconnect(): Unit = {

@@ -21,8 +21,9 @@ final class SliceRows(arrowSchema: Array[Byte], slices: Iterator[Slice], allocat
     extends Iterator[InternalRow]
     with AutoCloseable {
 
-  private[this] val root =
-    VectorSchemaRoot.create(Schema.deserializeMessage(ByteBuffer.wrap(arrowSchema)), allocator)
+  private[this] val schema = Schema.deserializeMessage(ByteBuffer.wrap(arrowSchema))
+  private[this] val onHeap = HeapColumns.canRead(schema)
+  private[this] val root = VectorSchemaRoot.create(schema, allocator)
   private[this] val loader = new VectorLoader(root)
   private[this] var batch: ColumnarBatch = _
   private[this] var row = 0
@@ -46,14 +47,19 @@ final class SliceRows(arrowSchema: Array[Byte], slices: Iterator[Slice], allocat
   }
 
   private def load(slice: Slice): Unit = {
-    val in = new ReadChannel(new ByteArrayReadableSeekableByteChannel(slice.rows.bytes))
+    val columns = if (onHeap) HeapColumns.read(schema, slice.rows) else arrowColumns(slice.rows)
+    batch = new ColumnarBatch(columns, slice.rows.count)
+    row = slice.from
+    until = slice.until
+  }
+
+  private def arrowColumns(rows: ArrowRows): Array[ColumnVector] = {
+    val in = new ReadChannel(new ByteArrayReadableSeekableByteChannel(rows.bytes))
     val message = MessageSerializer.deserializeRecordBatch(in, allocator)
     try loader.load(message)
     finally message.close()
     val columns = new Array[ColumnVector](root.getFieldVectors.size)
     columns.indices.foreach(i => columns(i) = new ArrowColumnVector(root.getVector(i)))
-    batch = new ColumnarBatch(columns, slice.rows.count)
-    row = slice.from
-    until = slice.until
+    columns
   }
 }

@@ -78,7 +78,12 @@ object ArrowBytes {
     finished(builder, header, custom, batch.computeBodyLength())
   }
 
-  private def finished(builder: FlatBufferBuilder, header: Int, custom: Int, bodyLength: Long): Array[Byte] = {
+  private def finished(
+      builder: FlatBufferBuilder,
+      header: Int,
+      custom: Int,
+      bodyLength: Long
+  ): Array[Byte] = {
     Message.startMessage(builder)
     Message.addHeaderType(builder, MessageHeader.RecordBatch)
     Message.addHeader(builder, header)

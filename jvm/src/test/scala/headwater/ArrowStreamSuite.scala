@@ -10,7 +10,13 @@ import scala.util.{Failure, Random, Success, Try, Using}
 
 import com.google.flatbuffers.FlatBufferBuilder
 import com.sun.management.ThreadMXBean
-import org.apache.arrow.flatbuf.{Field => FbField, Message, MessageHeader, MetadataVersion, Schema => FbSchema}
+import org.apache.arrow.flatbuf.{
+  Field => FbField,
+  Message,
+  MessageHeader,
+  MetadataVersion,
+  Schema => FbSchema
+}
 import org.apache.arrow.flatbuf.{Struct_, Type}
 import org.apache.arrow.memory.RootAllocator
 import org.apache.arrow.vector.{BigIntVector, VarCharVector, VectorSchemaRoot}
@@ -94,7 +100,12 @@ class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
 
   test("a stream cut at any byte gives the whole batches before the cut, then EOFException") {
     val parts =
-      Seq(ArrowBytes.schema, ArrowBytes.batch(Seq(1, 2)), ArrowBytes.batch(Seq(3), "k" -> "v"), ArrowBytes.end)
+      Seq(
+        ArrowBytes.schema,
+        ArrowBytes.batch(Seq(1, 2)),
+        ArrowBytes.batch(Seq(3), "k" -> "v"),
+        ArrowBytes.end
+      )
     val ends = parts.map(_.length).scanLeft(0)(_ + _).tail
     val whole = parts.reduce(_ ++ _)
     (0 until whole.length).foreach { cut =>
@@ -132,7 +143,11 @@ class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
       ("a dictionary", ArrowBytes.schema ++ ArrowBytes.dictionary(Seq(1)), "not messages of type 2"),
       ("a head of zeros", ArrowBytes.framed(new Array[Byte](64), 64), "must begin with its schema"),
       ("a head of one byte", ArrowBytes.framed(new Array[Byte](1), 1), "cannot be read"),
-      ("a head that points out of itself", ArrowBytes.framed(Array.fill[Byte](64)(0x7f), 64), "cannot be read"),
+      (
+        "a head that points out of itself",
+        ArrowBytes.framed(Array.fill[Byte](64)(0x7f), 64),
+        "cannot be read"
+      ),
       ("a type within itself", ArrowBytes.framed(typeWithinItself, typeWithinItself.length), "cannot be read")
     )
     forAll(cases) { (_, bytes, message) =>
@@ -191,7 +206,8 @@ class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
         case 3 => // a good head with a part of it replaced
           val good = if (random.nextBoolean()) ArrowBytes.schema else ArrowBytes.batch(Seq(1), "k" -> "v")
           val at = 8 + random.nextInt(good.length - 8)
-          ArrowBytes.schema.take(if (random.nextBoolean()) Int.MaxValue else 0) ++ good.patch(at, noise, noise.length)
+          ArrowBytes.schema
+            .take(if (random.nextBoolean()) Int.MaxValue else 0) ++ good.patch(at, noise, noise.length)
       }
       onlyIOException(bytes, s"round $round")
     }

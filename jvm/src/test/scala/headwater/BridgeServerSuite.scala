@@ -31,7 +31,8 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
 
   private def withServer(unix: Boolean, greetingMillis: Long = 30000)(body: Fixture => Unit): Unit = {
     val controls = new LinkedBlockingQueue[SocketChannel]
-    val server = new BridgeServer(unix, (channel, welcome) => { welcome(); controls.add(channel) }, greetingMillis)
+    val server =
+      new BridgeServer(unix, (channel, welcome) => { welcome(); controls.add(channel) }, greetingMillis)
     try body(new Fixture(server, controls))
     finally server.close()
   }
@@ -152,7 +153,9 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
       withServer(unix, greetingMillis = 500) { fixture =>
         val strangers = Seq.fill(100)(Caller.to(fixture.server))
         try {
-          Script.await("nobody got in")(scala.util.Try(Caller.admitted(fixture.server, "control").close()).isSuccess)
+          Script.await("nobody got in")(
+            scala.util.Try(Caller.admitted(fixture.server, "control").close()).isSuccess
+          )
           strangers.foreach(_.awaitCut())
         } finally strangers.foreach(_.close())
         fixture.control().close()

@@ -59,7 +59,23 @@ class BridgeSuite extends AnyFunSuite {
 
   test("what is no name is refused before anything is written") {
     val bad =
-      Seq("", " ", "../x", "a/b", "a.b", "a b", "a\u0000", "1a", "_a", "ä", "a-b", "a;b", "a\n", "x" * 65, "x" * 300)
+      Seq(
+        "",
+        " ",
+        "../x",
+        "a/b",
+        "a.b",
+        "a b",
+        "a\u0000",
+        "1a",
+        "_a",
+        "ä",
+        "a-b",
+        "a;b",
+        "a\n",
+        "x" * 65,
+        "x" * 300
+      )
     withOpenLoader { loader =>
       bad.foreach { name =>
         val error = intercept[IllegalArgumentException](Bridge.register(name))

@@ -131,7 +131,9 @@ class BufferConcurrencySuite extends AnyFunSuite with ScalaCheckPropertyChecks {
             start = end
           } else Thread.`yield`()
           val status = buffer.status
-          assert(status.waitingRows <= maxRows && (status.waitingBytes <= maxBytes || status.waitingRows == 1))
+          assert(
+            status.waitingRows <= maxRows && (status.waitingBytes <= maxBytes || status.waitingRows == 1)
+          )
         }
         producers.foreach(_.join(20000))
         Option(failure.get).foreach(e => throw e)

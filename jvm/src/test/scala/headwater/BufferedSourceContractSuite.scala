@@ -367,7 +367,9 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("AvailableNow ends its wait when the feed says that it has caught up, and takes none that come later") {
+  test(
+    "AvailableNow ends its wait when the feed says that it has caught up, and takes none that come later"
+  ) {
     Seq(Seq.empty[Long], Seq(1L, 2L)).foreach { values =>
       withSource("availableNowWait" -> "1h") { (source, script) =>
         source.prepareForTriggerAvailableNow()

@@ -6,10 +6,10 @@ import org.scalatest.funsuite.AnyFunSuite
 
 class FeedThreadSuite extends AnyFunSuite with NoThreadLeft {
 
-  private def withFeed(run: Outlet => Unit)(body: (FeedThread, Buffer) => Unit): Unit = {
+  private def withFeed(work: Outlet => Unit)(body: (FeedThread, Buffer) => Unit): Unit = {
     val buffer = new Buffer(100, Long.MaxValue, first = 0)
     val feed = new Feed {
-      override def run(out: Outlet): Unit = run(out)
+      override def run(out: Outlet): Unit = work(out)
       override def close(): Unit = ()
     }
     val thread = new FeedThread(feed, buffer, "headwater-feed-test")
@@ -40,24 +40,27 @@ class FeedThreadSuite extends AnyFunSuite with NoThreadLeft {
 
   test("who waits for a feed to catch up is woken by its word, and finds the rows before it") {
     val (say, end) = (new CountDownLatch(1), new CountDownLatch(1))
-    withFeed { out => say.await(); out.give(Numbered.rows(0, 7)); out.caughtUp(); end.await() } { (thread, buffer) =>
-      @volatile var found = -2L
-      val waiting = new Thread(() => {
-        buffer.awaitCatchUp(Long.MaxValue)(thread.isCaughtUp)
-        found = buffer.latest
-      })
-      waiting.start()
-      Script.await("it does not wait")(waiting.getState == Thread.State.TIMED_WAITING)
-      say.countDown()
-      waiting.join(20000)
-      assert(found == 6)
-      end.countDown()
+    withFeed { out => say.await(); out.give(Numbered.rows(0, 7)); out.caughtUp(); end.await() } {
+      (thread, buffer) =>
+        @volatile var found = -2L
+        val waiting = new Thread(() => {
+          buffer.awaitCatchUp(Long.MaxValue)(thread.isCaughtUp)
+          found = buffer.latest
+        })
+        waiting.start()
+        Script.await("it does not wait")(waiting.getState == Thread.State.TIMED_WAITING)
+        say.countDown()
+        waiting.join(20000)
+        assert(found == 6)
+        end.countDown()
     }
   }
 
   test("several threads may give at once, and the outlet tells what waits") {
     withFeed { out =>
-      val givers = (0 until 4).map(g => new Thread(() => (0 until 5).foreach(i => out.give(Numbered.rows(g * 100 + i, 1)))))
+      val givers = (0 until 4).map(g =>
+        new Thread(() => (0 until 5).foreach(i => out.give(Numbered.rows(g * 100 + i, 1))))
+      )
       givers.foreach(_.start())
       givers.foreach(_.join())
       assert(out.status.waitingRows == 20)

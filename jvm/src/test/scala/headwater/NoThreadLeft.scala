@@ -2,25 +2,31 @@ package headwater
 
 import scala.jdk.CollectionConverters._
 
-import org.scalatest.{BeforeAndAfterEach, Suite}
+import org.scalatest.{Failed, Outcome, TestSuite, TestSuiteMixin}
 
 /** No thread of ours survives a test. */
-trait NoThreadLeft extends BeforeAndAfterEach { this: Suite =>
-  private var before = Set.empty[Thread]
+trait NoThreadLeft extends TestSuiteMixin { this: TestSuite =>
 
-  override protected def beforeEach(): Unit = {
-    super.beforeEach()
-    before = ours
+  abstract override def withFixture(test: NoArgTest): Outcome = {
+    val before = ours
+    val outcome = super.withFixture(test)
+    val left = NoThreadLeft.leftAfter(before)
+    if (outcome.isSucceeded && left.nonEmpty) Failed(left.mkString("\n")) else outcome
   }
 
-  override protected def afterEach(): Unit = {
-    super.afterEach()
-    Script.await(s"left over: ${(ours -- before).map(describe).mkString("\n")}")((ours -- before).isEmpty)
+  protected def ours: Set[Thread] = NoThreadLeft.ours
+}
+
+object NoThreadLeft {
+  def ours: Set[Thread] =
+    Thread.getAllStackTraces.keySet.asScala
+      .filter(t => t.isAlive && t.getName.startsWith("headwater-"))
+      .toSet
+
+  /** Those that are there and were not before, after a while in which they may end. */
+  def leftAfter(before: Set[Thread]): Set[String] = {
+    val deadline = Waiting.deadlineIn(10000)
+    while ((ours -- before).nonEmpty && System.nanoTime() < deadline) Thread.sleep(1)
+    (ours -- before).map(t => t.getName + t.getStackTrace.mkString(" is left:\n    ", "\n    ", ""))
   }
-
-  protected def ours: Set[Thread] =
-    Thread.getAllStackTraces.keySet.asScala.filter(t => t.isAlive && t.getName.startsWith("headwater-")).toSet
-
-  private def describe(thread: Thread): String =
-    thread.getName + thread.getStackTrace.mkString("\n    ", "\n    ", "")
 }

@@ -28,7 +28,9 @@ class PeerSuite extends AnyFunSuite with NoThreadLeft {
     def frame(message: Array[Byte]): Unit =
       caller.send(ByteBuffer.allocate(4 + message.length).putInt(message.length).put(message).array)
 
-    def answer(question: JsonNode, json: String): Unit = say(s"""{"id":${question.path("id")},"answer":$json}""")
+    def answer(question: JsonNode, json: String): Unit = say(
+      s"""{"id":${question.path("id")},"answer":$json}"""
+    )
 
     override def close(): Unit = caller.close()
   }
@@ -81,7 +83,10 @@ class PeerSuite extends AnyFunSuite with NoThreadLeft {
     withPeer { (peer, python) =>
       val answers = (1 to 200).map(n => n -> ask(peer, n = n))
       val questions = answers.map(_ => python.question())
-      assert(questions.map(_.path("n").asInt) == (1 to 200), "questions come in the order in which they were asked")
+      assert(
+        questions.map(_.path("n").asInt) == (1 to 200),
+        "questions come in the order in which they were asked"
+      )
       new Random(1).shuffle(questions).foreach(q => python.answer(q, q.path("n").toString))
       answers.foreach { case (n, answer) => assert(resultOf(answer).asInt == n) }
     }
@@ -115,9 +120,10 @@ class PeerSuite extends AnyFunSuite with NoThreadLeft {
       }
       val option = refused("""{"kind":"option","message":"Option 'len' is 'x'"}""")
       assert(option.isInstanceOf[InvalidOptionException] && option.getMessage == "Option 'len' is 'x'")
-      Seq("""{"message":"KeyError: 'x'"}""", """{"kind":"other","message":"KeyError: 'x'"}""").foreach { error =>
-        val other = refused(error)
-        assert(other.isInstanceOf[BridgeException] && other.getMessage == "KeyError: 'x'")
+      Seq("""{"message":"KeyError: 'x'"}""", """{"kind":"other","message":"KeyError: 'x'"}""").foreach {
+        error =>
+          val other = refused(error)
+          assert(other.isInstanceOf[BridgeException] && other.getMessage == "KeyError: 'x'")
       }
       assert(peer.isAlive)
     }
@@ -151,7 +157,7 @@ class PeerSuite extends AnyFunSuite with NoThreadLeft {
       }
       assert(!peer.isAlive)
       assert(errorOf(ask(peer)).getMessage == Gone)
-      Script.await("its threads are still there")(!ours.exists(_.getName.startsWith("headwater-bridge-")))
+      Script.await("its threads are still there")(!ours.exists(_.getName.matches(".*-(reader|writer)")))
     }
   }
 
@@ -217,7 +223,9 @@ class PeerSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("an asker who is interrupted where it does not wait in a way of ours leaves the connection alone too") {
+  test(
+    "an asker who is interrupted where it does not wait in a way of ours leaves the connection alone too"
+  ) {
     withPeer { (peer, python) =>
       @volatile var interrupted = false
       val asker = new Thread(() =>

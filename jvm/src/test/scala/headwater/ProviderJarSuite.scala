@@ -37,7 +37,8 @@ class ProviderJarSuite extends AnyFunSuite {
   test("Spark's way of looking for formats finds it, among ours") {
     names.foreach { name =>
       withJar(name) { loader =>
-        val found = ServiceLoader.load(classOf[DataSourceRegister], loader).asScala.map(p => p.shortName() -> p).toMap
+        val found =
+          ServiceLoader.load(classOf[DataSourceRegister], loader).asScala.map(p => p.shortName() -> p).toMap
         assert(found(name).getClass.getName == ProviderJar.className(name))
         assert(found.contains("headwater") && found.contains("random_alpha"), "the others are still there")
       }
@@ -57,7 +58,11 @@ class ProviderJarSuite extends AnyFunSuite {
   test("it tells spark.read to be spark.readStream, by its own name") {
     withJar("letters") { loader =>
       val provider =
-        loader.loadClass(ProviderJar.className("letters")).getConstructor().newInstance().asInstanceOf[NamedProvider]
+        loader
+          .loadClass(ProviderJar.className("letters"))
+          .getConstructor()
+          .newInstance()
+          .asInstanceOf[NamedProvider]
       val error = intercept[UnsupportedOperationException](provider.createRelation(null, Map.empty))
       assert(error.getMessage.contains("""use spark.readStream.format("letters")"""))
     }

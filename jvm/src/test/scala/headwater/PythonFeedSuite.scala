@@ -116,10 +116,11 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     withFeed() { f =>
       f.running { run =>
         val traceback = "ValueError: nö\n  File \"letters.py\", line 3"
-        f.shard().send(
-          ArrowBytes.batch(Seq(1, 2)) ++ ArrowBytes.batch(Seq(3)) ++
-            ArrowBytes.note("headwater.failure" -> traceback)
-        )
+        f.shard()
+          .send(
+            ArrowBytes.batch(Seq(1, 2)) ++ ArrowBytes.batch(Seq(3)) ++
+              ArrowBytes.note("headwater.failure" -> traceback)
+          )
         run.awaitEnd()
         val error = run.failure.get
         assert(error.isInstanceOf[FeedFailedException] && error.getMessage == traceback)
@@ -130,20 +131,21 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
 
   test("a connection that is lost at any place but the end fails the run") {
     val whole = ArrowBytes.schema ++ ArrowBytes.batch(Seq(1))
-    Seq(0, 5, ArrowBytes.schema.length, ArrowBytes.schema.length + 9, whole.length - 1, whole.length).foreach { cut =>
-      withFeed() { f =>
-        f.running { run =>
-          val shard = f.python.feed(s"${f.id}.0")
-          shard.send(whole.take(cut))
-          shard.close()
-          run.awaitEnd()
-          val error = run.failure.get
-          assert(error.isInstanceOf[FeedFailedException], s"cut at $cut")
-          assert(error.getMessage.startsWith("the connection to Python was lost: java.io.EOFException"))
-          assert(run.values == (if (cut == whole.length) Seq(1) else Nil))
+    Seq(0, 5, ArrowBytes.schema.length, ArrowBytes.schema.length + 9, whole.length - 1, whole.length)
+      .foreach { cut =>
+        withFeed() { f =>
+          f.running { run =>
+            val shard = f.python.feed(s"${f.id}.0")
+            shard.send(whole.take(cut))
+            shard.close()
+            run.awaitEnd()
+            val error = run.failure.get
+            assert(error.isInstanceOf[FeedFailedException], s"cut at $cut")
+            assert(error.getMessage.startsWith("the connection to Python was lost: java.io.EOFException"))
+            assert(run.values == (if (cut == whole.length) Seq(1) else Nil))
+          }
         }
       }
-    }
   }
 
   test("what is no Arrow stream fails the run") {
@@ -256,7 +258,9 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("closed while it waits for rows, a feed ends at once, is cut off, and is stopped once for each shard") {
+  test(
+    "closed while it waits for rows, a feed ends at once, is cut off, and is stopped once for each shard"
+  ) {
     withFeed(shards = 3) { f =>
       f.inBuffer() { (thread, buffer) =>
         val shards = (0 to 2).map(f.shard(_))
@@ -361,7 +365,9 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
         (0 to 1).foreach(f.shard(_))
         LogOf(classOf[PythonFeed]) { log =>
           assert(thread.stop(4000))
-          (0 to 1).foreach(i => assert(log.has("WARN", s"feed ${f.id}.$i: Python was told to stop it: KeyError")))
+          (0 to 1).foreach(i =>
+            assert(log.has("WARN", s"feed ${f.id}.$i: Python was told to stop it: KeyError"))
+          )
         }
         assert(f.status == "{}")
       }
@@ -373,7 +379,9 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       f.running { run =>
         val (a, b, c) = (f.shard(0), f.shard(1), f.shard(2))
         val mark = ArrowBytes.note("headwater.caught_up" -> "")
-        a.send(ArrowBytes.batch(Seq(1), "headwater.caught_up" -> "") ++ mark ++ mark ++ ArrowBytes.batch(Seq(2)))
+        a.send(
+          ArrowBytes.batch(Seq(1), "headwater.caught_up" -> "") ++ mark ++ mark ++ ArrowBytes.batch(Seq(2))
+        )
         Script.await("no rows")(run.values == Seq(1, 2))
         b.send(mark ++ ArrowBytes.batch(Seq(3)))
         Script.await("no rows")(run.values.contains(3L))
@@ -393,7 +401,9 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       f.inBuffer() { (thread, buffer) =>
         val seen = new AtomicLong(-2)
         f.shard().send(ArrowBytes.batch(1L to 5L, "headwater.caught_up" -> ""))
-        Script.await("it was not said") { if (thread.isCaughtUp) seen.compareAndSet(-2, buffer.latest); seen.get > -2 }
+        Script.await("it was not said") {
+          if (thread.isCaughtUp) seen.compareAndSet(-2, buffer.latest); seen.get > -2
+        }
         assert(seen.get == 4 && !thread.isOver)
       }
     }

@@ -60,13 +60,16 @@ class PythonOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     Seq(Seq.empty, Seq("onError" -> "end"), Seq("onError" -> "fail")).foreach { onError =>
       val error = intercept[InvalidOptionException](read(onError :+ ("maxRestarts" -> "3"): _*))
       val said = onError.headOption.fold("fail")(_._2)
-      assert(error.getMessage.contains(s"'maxRestarts' is '3', and 'onError' is '$said': set onError to restart"))
+      assert(
+        error.getMessage.contains(s"'maxRestarts' is '3', and 'onError' is '$said': set onError to restart")
+      )
     }
     assert(read("onError" -> "restart", "maxRestarts" -> "3").maxRestarts == Some(3L))
   }
 
   test("Python is told all that it acts on, beside what the order says already") {
-    val told = json(read("onError" -> "restart", "maxRestarts" -> "3", "linger" -> "1500ms", "concurrency" -> "4"))
+    val told =
+      json(read("onError" -> "restart", "maxRestarts" -> "3", "linger" -> "1500ms", "concurrency" -> "4"))
     val expected =
       """{"source":"letters","maxRestarts":3,"onError":"restart","onBadRow":"fail","lingerMs":1500,"batchRows":8192}"""
     assert(told == Peer.Json.readTree(expected))

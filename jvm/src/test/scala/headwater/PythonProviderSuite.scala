@@ -10,19 +10,25 @@ import org.apache.spark.sql.streaming.{StreamTest, StreamingQuery, StreamingQuer
 import org.apache.spark.sql.types.{IntegerType, StructType}
 
 /** A source in Python as a user of Spark meets it. Python does what the test says. */
-class PythonProviderSuite extends StreamTest with NoThreadLeft {
+class PythonProviderSuite extends StreamTest {
 
   private def load(options: (String, String)*): DataFrame =
     spark.readStream.format("headwater").options(options.toMap).load()
 
   private def withPython(body: ScriptedPython => Unit): Unit = {
     Bridge.open(unix = true)
+    Caller.to(Bridge.current.server).close() // from here on the threads of the application's one bridge are there
+    Script.await("no timer")(NoThreadLeft.ours.exists(_.getName == "headwater-bridge-timer"))
+    val before = NoThreadLeft.ours
     Using.resource(new ScriptedPython(Bridge.current.server)) { python =>
       python.onLoad = describe(python, _)
       body(python)
     }
     Script.await("its end was not seen")(!Bridge.isConnected)
+    assert(NoThreadLeft.leftAfter(before).isEmpty)
   }
+
+  private def refused(): String = intercept[BridgeException](load("source" -> "letters")).getMessage
 
   private def describe(python: ScriptedPython, question: JsonNode): Unit = {
     val answer = Peer.Json.createObjectNode()
@@ -53,13 +59,18 @@ class PythonProviderSuite extends StreamTest with NoThreadLeft {
     spark.table(table).collect().map(_.getLong(0)).toSeq
   }
 
-  test("without a Python, load says what to do, whether there was one or not") {
-    def refused(): String = intercept[BridgeException](load("source" -> "letters")).getMessage
-    assert(refused().contains("No Python process is attached") && refused().contains("call hw.attach(spark) there"))
+  test("without a Python, load says what to do, whether the bridge is open or not") {
+    assert(refused().contains("No Python process is attached"))
+    assert(refused().contains("call hw.attach(spark) there"))
     Bridge.open(unix = true)
     assert(!Bridge.isConnected)
-    val error = intercept[BridgeException](load("source" -> "letters"))
-    assert(error.getMessage.contains("No Python process is attached") || error.getMessage.contains("is gone"))
+    assert(refused().contains("call hw.attach(spark) there"))
+  }
+
+  test("when Python has gone, load says so; when it has come back, load works") {
+    withPython(_ => load("source" -> "numbers"))
+    assert(refused() == "The Python process that this source runs in is gone.")
+    withPython(_ => load("source" -> "numbers"))
   }
 
   test("the bridge is opened once, and says where it is and what to say there") {
@@ -78,7 +89,8 @@ class PythonProviderSuite extends StreamTest with NoThreadLeft {
 
   test("load asks Python for the schema, with the author's options as they were written, and no others") {
     withPython { python =>
-      val frame = load("source" -> "numbers", "baseUrl" -> "a B", "maxRowsPerTrigger" -> "7", "on_error" -> "end")
+      val frame =
+        load("source" -> "numbers", "baseUrl" -> "a B", "maxRowsPerTrigger" -> "7", "on_error" -> "end")
       assert(frame.schema == Script.schema && frame.isStreaming)
       val question = python.all.head
       assert(question.path("ask").asText == "load" && question.path("source").asText == "numbers")
@@ -110,7 +122,8 @@ class PythonProviderSuite extends StreamTest with NoThreadLeft {
 
   test("what Python says of an option is what load throws") {
     withPython { python =>
-      python.onLoad = python.refuse(_, """{"kind":"option","message":"Source 'numbers' has no option 'x'."}""")
+      python.onLoad =
+        python.refuse(_, """{"kind":"option","message":"Source 'numbers' has no option 'x'."}""")
       val error = intercept[InvalidOptionException](load("source" -> "numbers", "x" -> "1"))
       assert(error.getMessage == "Source 'numbers' has no option 'x'.")
     }
@@ -120,7 +133,8 @@ class PythonProviderSuite extends StreamTest with NoThreadLeft {
     withPython { python =>
       onFeed(python)(_.send(ArrowBytes.batch(1L to 5L) ++ ArrowBytes.batch(6L to 9L) ++ ArrowBytes.end))
       assert(runNow(load("source" -> "numbers", "availableNowWait" -> "1h")) == (1L to 9L))
-      val (opens, stops) = (python.asked.filter(_.startsWith("open")), python.asked.filter(_.startsWith("stop")))
+      val (opens, stops) =
+        (python.asked.filter(_.startsWith("open")), python.asked.filter(_.startsWith("stop")))
       assert(opens.length == 1 && stops == opens.map(_.replace("open", "stop")))
       assert(Bridge.status() == "{}")
     }
@@ -140,7 +154,13 @@ class PythonProviderSuite extends StreamTest with NoThreadLeft {
       onFeed(python)(_.send(ArrowBytes.end))
       val table = s"t${System.nanoTime()}"
       val frame =
-        load("source" -> "numbers", "len" -> "3", "concurrency" -> "2", "linger" -> "1s", "availableNowWait" -> "1h")
+        load(
+          "source" -> "numbers",
+          "len" -> "3",
+          "concurrency" -> "2",
+          "linger" -> "1s",
+          "availableNowWait" -> "1h"
+        )
       val query = start(frame, Trigger.AvailableNow(), table)
       assert(query.awaitTermination(60000))
       val opened = python.all.filter(_.path("ask").asText == "open").sortBy(_.path("shard").asInt)
@@ -188,10 +208,5 @@ class PythonProviderSuite extends StreamTest with NoThreadLeft {
       spark.read.format("headwater").option("source", "numbers").load()
     }
     assert(error.getMessage.contains("""use spark.readStream.format("headwater")"""))
-  }
-
-  override protected def beforeAll(): Unit = {
-    super.beforeAll()
-    assert(!Bridge.isConnected)
   }
 }

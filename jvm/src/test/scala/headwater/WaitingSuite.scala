@@ -10,7 +10,11 @@ class WaitingSuite extends AnyFunSuite {
     val failed = new IllegalStateException("no")
     def in(millis: Long) = Waiting.deadlineIn(millis)
     assert(Waiting.get(CompletableFuture.completedFuture(1), in(0)) == Some(1))
-    assert(intercept[IllegalStateException](Waiting.get(CompletableFuture.failedFuture[Int](failed), in(0))) eq failed)
+    assert(
+      intercept[IllegalStateException](
+        Waiting.get(CompletableFuture.failedFuture[Int](failed), in(0))
+      ) eq failed
+    )
     val from = System.nanoTime()
     assert(Waiting.get(new CompletableFuture[Int], in(100)).isEmpty)
     assert(System.nanoTime() - from >= 100000000L)
@@ -45,7 +49,8 @@ class WaitingSuite extends AnyFunSuite {
 
   test("interrupts do not put off the deadline") {
     @volatile var got: Option[Option[Int]] = None
-    val waiting = new Thread(() => got = Some(Waiting.get(new CompletableFuture[Int], Waiting.deadlineIn(300))))
+    val waiting =
+      new Thread(() => got = Some(Waiting.get(new CompletableFuture[Int], Waiting.deadlineIn(300))))
     waiting.start()
     Script.await("it waits for ever") { waiting.interrupt(); !waiting.isAlive }
     assert(got == Some(None))
