@@ -65,8 +65,7 @@ class Pending:
 
     def take(self) -> Taken:
         """All that is there."""
-        count = len(self._items)
-        items = [self._items.popleft() for _ in range(count)]
+        items = [self._items.popleft() for _ in range(len(self._items))]
         self._in_tables = 0
         if set(map(type, items)) == {tuple} and not self._resumable:
             return Taken([items])

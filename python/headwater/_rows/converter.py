@@ -74,7 +74,7 @@ class Converter:
     def _by_name(self, names: list[str], columns: list[Any], rows: int) -> list[Any]:
         self._records.check_keys(names)
         found = dict(zip(names, columns, strict=True))
-        return [found.get(name, pa.nulls(rows)) for name in self._names]
+        return [found[name] if name in found else pa.nulls(rows) for name in self._names]
 
     def _none_of(self, rows: int, first: int, why: Blame) -> tuple[pa.RecordBatch, list[BadRowError]]:
         errors = (BadRowError(first + i, None, shown(why.value), why.reason) for i in range(rows))

@@ -28,6 +28,7 @@ class Records:
         self._bare = bare and len(names) == 1
         self._row = Row
         self._getters = [itemgetter(name) for name in names]
+        self._places = [itemgetter(place) for place in range(len(names))]
 
     def split(self, rows: Rows) -> Columns:
         """One column per name. Refused if a row does not fit; which one, is not looked for here."""
@@ -68,7 +69,7 @@ class Records:
         if lengths != {len(self.names)}:
             wrong = min(lengths - {len(self.names)})
             raise Refused(f"the row has {wrong} value{'s' if wrong != 1 else ''} for {self._wanted()}")
-        return list(zip(*rows, strict=True))
+        return [list(map(place, rows)) for place in self._places]  # zip(*rows) makes an iterator for each row
 
     def _by_key(self, rows: Rows) -> Columns:
         self.check_keys(list(set().union(*rows)))
