@@ -22,9 +22,7 @@ final class SliceRows(arrowSchema: Array[Byte], slices: Iterator[Slice], allocat
     with AutoCloseable {
 
   private[this] val schema = Schema.deserializeMessage(ByteBuffer.wrap(arrowSchema))
-  private[this] val onHeap = HeapColumns.canRead(schema)
-  private[this] val root = VectorSchemaRoot.create(schema, allocator)
-  private[this] val loader = new VectorLoader(root)
+  private[this] val vectors = Option.unless(HeapColumns.canRead(schema))(new Vectors(schema, allocator))
   private[this] var batch: ColumnarBatch = _
   private[this] var row = 0
   private[this] var until = 0
@@ -42,18 +40,24 @@ final class SliceRows(arrowSchema: Array[Byte], slices: Iterator[Slice], allocat
   }
 
   override def close(): Unit = {
-    root.close()
+    vectors.foreach(_.close())
     allocator.close()
   }
 
   private def load(slice: Slice): Unit = {
-    val columns = if (onHeap) HeapColumns.read(schema, slice.rows) else arrowColumns(slice.rows)
+    val columns = vectors.fold(HeapColumns.read(schema, slice.rows))(_.read(slice.rows))
     batch = new ColumnarBatch(columns, slice.rows.count)
     row = slice.from
     until = slice.until
   }
+}
 
-  private def arrowColumns(rows: ArrowRows): Array[ColumnVector] = {
+/** Arrow's own vectors, for what [[HeapColumns]] cannot read. One batch is in them at a time. */
+private final class Vectors(schema: Schema, allocator: BufferAllocator) extends AutoCloseable {
+  private[this] val root = VectorSchemaRoot.create(schema, allocator)
+  private[this] val loader = new VectorLoader(root)
+
+  def read(rows: ArrowRows): Array[ColumnVector] = {
     val in = new ReadChannel(new ByteArrayReadableSeekableByteChannel(rows.bytes))
     val message = MessageSerializer.deserializeRecordBatch(in, allocator)
     try loader.load(message)
@@ -62,4 +66,6 @@ final class SliceRows(arrowSchema: Array[Byte], slices: Iterator[Slice], allocat
     columns.indices.foreach(i => columns(i) = new ArrowColumnVector(root.getVector(i)))
     columns
   }
+
+  override def close(): Unit = root.close()
 }

@@ -232,7 +232,7 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
       Give(script, 1, 2),
       CheckAnswer(1L, 2L),
       Execute { _ => script.fail(new java.io.IOException("the line is dead")) },
-      ExpectFailure[IllegalStateException] { error =>
+      ExpectFailure[FeedFailedException] { error =>
         assert(
           error.getMessage.contains("the line is dead") && error.getCause.isInstanceOf[java.io.IOException]
         )

@@ -17,7 +17,9 @@ class PythonProviderSuite extends StreamTest {
 
   private def withPython(body: ScriptedPython => Unit): Unit = {
     Bridge.open(unix = true)
-    Caller.to(Bridge.current.server).close() // from here on the threads of the application's one bridge are there
+    Caller
+      .to(Bridge.current.server)
+      .close() // from here on the threads of the application's one bridge are there
     Script.await("no timer")(NoThreadLeft.ours.exists(_.getName == "headwater-bridge-timer"))
     val before = NoThreadLeft.ours
     Using.resource(new ScriptedPython(Bridge.current.server)) { python =>
