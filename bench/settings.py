@@ -9,13 +9,13 @@ __all__ = ["FULL", "QUICK", "Settings"]
 
 @dataclass(frozen=True)
 class Settings:
-    throughput_repeats: int = 2
-    throughput_warmup: float = 9
-    throughput_seconds: float = 8
-    delay_repeats: int = 2
+    throughput_repeats: int = 3
+    throughput_warmup: float = 8
+    throughput_seconds: float = 7
+    delay_repeats: int = 3
     delay_warmup: float = 8
-    delay_seconds: float = 12
-    idle_repeats: int = 2
+    delay_seconds: float = 10
+    idle_repeats: int = 3
     idle_settle: float = 15
     idle_seconds: float = 20
     memory_repeats: int = 1

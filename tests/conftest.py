@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import PACKAGE, Run, run_command, spark_environment
+from processes import PACKAGE, QUICK_START, Run, run_command, spark_environment
 from pytest_spark.config import SparkConfigBuilder
 
 from headwater import HeadwaterError
@@ -23,6 +23,7 @@ __all__ = ["stream"]
 @pytest.hookimpl(trylast=True)  # after pytest-spark has made its configuration of `spark_options`
 def pytest_configure() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_START)
     try:
         SparkConfigBuilder.get().set("spark.jars", str(verified_jar()))
     except HeadwaterError as error:

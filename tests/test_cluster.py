@@ -48,6 +48,19 @@ def test_an_app_on_a_cluster_reads_its_rows_on_executors(
     assert executors_of(tasks) <= {"0", "1"}  # and not "driver"
 
 
+def test_a_python_source_runs_in_the_driver_and_its_rows_are_read_on_executors(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    conf = [*event_log_conf(tmp_path / "events"), "--conf", "spark.driver.host=127.0.0.1"]
+    where = ["--master", cluster.url, "--executor-memory", "512m", "--jars", str(JAR)]
+    submit([*where, *conf, str(APPS / "python_on_cluster.py"), str(tmp_path / "out.json")], tmp_path)
+    found = json.loads((tmp_path / "out.json").read_text())
+    flat = [[n, "w" * (n % 50)] for n in range(20_000)]
+    assert found["flat_rows"] == flat
+    assert found["nested_rows"] == [[*row, [str(row[0])] if row[0] % 3 else None] for row in flat]
+    assert executors_of(ended_tasks(tmp_path)) <= {"0", "1"}
+
+
 def read_batches(folder: Path) -> list[list[str]]:
     return [json.loads((folder / f"batch-{n}.json").read_text()) for n in range(BATCHES)]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import docs
@@ -145,6 +147,21 @@ def test_the_readme_lists_the_options_that_there_are(spark_session: SparkSession
     assert known, caught.value
     listed = [*names_in_table("Options of random_alpha"), *names_in_table("Options of every source")]
     assert listed == known[1].split(", ")
+
+
+def test_the_readme_lists_the_options_of_sources_in_python() -> None:
+    @hw.source("n LONG")
+    def in_python() -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(TypeError, match="nonesuch") as caught:
+        in_python(nonesuch=1)
+    known = re.search(r"Those of every source: ([\w, ]+)", str(caught.value))
+    assert known, caught.value
+    listed = [*names_in_table("Options of every source"), *names_in_table("Options of sources in Python")]
+    assert listed == known[1].split(", ")
+    keywords = [name for name in inspect.signature(hw.stream).parameters if name not in ("spark", "source")]
+    assert [name.lower() for name in listed] == [keyword.replace("_", "") for keyword in keywords]
 
 
 def test_the_readme_lists_the_metrics_that_there_are(spark_session: SparkSession, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -206,6 +207,19 @@ def test_an_async_feed_is_cancelled_where_it_awaits(stream: Stream) -> None:
     query.stop()
     assert sorted(seen) == ["cancelled", "close"]
     assert threads() == []
+
+
+def test_feeds_that_were_stopped_leave_no_descriptor_behind(stream: Stream) -> None:
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    counts = []
+    for _ in range(6):
+        query = stream(ListSource([1]), concurrency=3)
+        query.rows(3)
+        query.stop()
+        counts.append(open_files())
+    assert max(counts[2:]) <= counts[1] + 2, counts
 
 
 def test_a_feed_that_starts_for_ever_can_be_stopped(stream: Stream) -> None:
