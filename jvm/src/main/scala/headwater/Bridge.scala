@@ -6,7 +6,7 @@ import java.util.concurrent.TimeUnit.NANOSECONDS
 import javax.annotation.concurrent.GuardedBy
 
 import scala.jdk.CollectionConverters._
-import scala.util.Try
+import scala.util.{Failure, Success, Try}
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
@@ -116,14 +116,18 @@ object Bridge {
     }
   }
 
-  private def refuseClash(name: String): Unit =
-    Try(DataSource.lookupDataSource(name, SQLConf.get))
-      .filter(_.getName != ProviderJar.className(name))
-      .foreach { other =>
-        throw new InvalidOptionException(
-          s"The name '$name' is taken: format(\"$name\") is ${other.getName}. Give the source another name."
-        )
-      }
+  private def refuseClash(name: String): Unit = {
+    def taken(by: String) =
+      throw new InvalidOptionException(
+        s"The name '$name' is taken: format(\"$name\") is $by. Give the source another name."
+      )
+    Try(DataSource.lookupDataSource(name, SQLConf.get)) match {
+      case Success(ours) if ours.getName == ProviderJar.className(name) =>
+      case Success(other) => taken(other.getName)
+      case Failure(_: ClassNotFoundException) =>
+      case Failure(error) => taken(s"known to Spark (${error.getMessage})") // by two others, for instance
+    }
+  }
 
   private def nobody: CompletableFuture[JsonNode] = CompletableFuture.failedFuture(noPython)
 

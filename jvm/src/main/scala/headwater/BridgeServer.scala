@@ -74,15 +74,18 @@ private[headwater] final class BridgeServer(
   }
 
   private def accept(): Unit =
-    try {
-      while (server.isOpen) {
+    while (server.isOpen) {
+      try {
         val channel = server.accept()
         if (strangers.tryAcquire())
           daemon("headwater-bridge-greeting").newThread(() => greet(channel)).start()
         else channel.close()
+      } catch {
+        case e: IOException if server.isOpen => // out of descriptors, for instance: that may pass
+          logWarning("A connection to headwater's bridge could not be taken", e)
+          Thread.sleep(RetryMillis)
+        case _: IOException => // closed
       }
-    } catch {
-      case NonFatal(e) => if (server.isOpen) logError("headwater's bridge takes no more connections", e)
     }
 
   private def greet(channel: SocketChannel): Unit = {
@@ -147,6 +150,7 @@ private[headwater] final class BridgeServer(
 
 private[headwater] object BridgeServer {
   private val MaxGreeting = 256
+  private val RetryMillis = 100L
   private val MaxStrangers = 64
 
   def daemon(name: String): java.util.concurrent.ThreadFactory = { work =>

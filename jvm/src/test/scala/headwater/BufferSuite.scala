@@ -191,7 +191,7 @@ class BufferSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Eventua
     val threads = (1 to 5).map(p => appending(buffer, Numbered.rows(p * 1000, 10)))
     threads.foreach(awaitBlocked)
     buffer.take(99)
-    threads.foreach(_.join(20000))
+    Script.await("some are still blocked")(threads.forall(!_.isAlive))
     assert(threads.forall(!_.isAlive) && !buffer.isBlocked && buffer.latest == 149)
     val ids = Numbered.ids(buffer.read(99, 149).slices)
     assert(ids.groupBy(_ / 1000) == (1 to 5).map(p => p.toLong -> (p * 1000L until p * 1000L + 10)).toMap)
@@ -203,7 +203,7 @@ class BufferSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Eventua
     val threads = (1 to 5).map(p => appending(buffer, Numbered.rows(p, 1)))
     threads.foreach(awaitBlocked)
     buffer.close()
-    threads.foreach(_.join(20000))
+    Script.await("some are still blocked")(threads.forall(!_.isAlive))
     assert(threads.forall(!_.isAlive) && buffer.latest == 0)
     assert(!buffer.isBlocked)
   }
