@@ -126,7 +126,7 @@ def _sources_of(module: ModuleType) -> dict[str, Any]:
 
 def _is_source(value: object) -> bool:
     if isinstance(value, type):
-        return issubclass(value, Source) and hasattr(value, "name")
+        return issubclass(value, Source) and hasattr(value, "_name")
     return isinstance(getattr(value, "registered", None), Registered)
 
 
