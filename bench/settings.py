@@ -10,18 +10,18 @@ __all__ = ["FULL", "QUICK", "Settings"]
 @dataclass(frozen=True)
 class Settings:
     throughput_repeats: int = 3
-    throughput_warmup: float = 8
-    throughput_seconds: float = 7
+    throughput_warmup: float = 6
+    throughput_seconds: float = 6
     delay_repeats: int = 3
-    delay_warmup: float = 8
-    delay_seconds: float = 10
-    idle_repeats: int = 3
-    idle_settle: float = 15
+    delay_warmup: float = 6
+    delay_seconds: float = 8
+    idle_repeats: int = 2
+    idle_settle: float = 12
     idle_seconds: float = 20
     memory_repeats: int = 1
     memory_warmup: float = 10
     memory_settle: float = 10
-    memory_seconds: float = 40
+    memory_seconds: float = 30
 
     def repeats(self, kind: str) -> int:
         return int(getattr(self, f"{kind}_repeats"))

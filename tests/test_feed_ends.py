@@ -1,6 +1,7 @@
 """How feeds end: by themselves, by `query.stop()` whatever they are doing, and by failing."""
 
 import asyncio
+import json
 import socket
 import threading
 import time
@@ -390,3 +391,23 @@ def test_a_row_of_64_mb_passes_and_a_heavier_one_is_refused_by_name(stream: Stre
     assert all(part in failure for part in ("row 0", "'payload'", "70,000,0", "67,108,864"))
     dropping = stream(Heavy(70_000_000), on_bad_row="drop")
     assert dropping.to_end() == [(2, "small")]
+
+
+def test_rows_before_an_item_that_is_none_are_read(stream: Stream) -> None:
+    @hw.source("n LONG")
+    def ends_forgetful(since: int | None = None) -> Iterator[Any]:
+        for n in range(1000):
+            yield hw.At(n, n)
+        yield 5
+
+    query = stream(ends_forgetful(), linger="1s")
+    assert len(query.rows(1000)) == 1000
+    assert "has yielded 5" in query.failure()
+
+
+def test_the_place_of_a_failure_is_the_author_s_own_line(stream: Stream) -> None:
+    @hw.source("n LONG")
+    def ends_in_a_library() -> Iterator[int]:
+        yield int(json.loads("{"))
+
+    assert "(test_feed_ends.py:" in stream(ends_in_a_library()).failure().partition("\n")[0]

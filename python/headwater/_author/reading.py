@@ -28,6 +28,19 @@ class At:
     cursor: Any
     rows: Any
 
+    def __post_init__(self) -> None:
+        """Lists and dicts are copied: the author may go on with the same ones, and sending comes later."""
+        if type(self.cursor) is dict or type(self.cursor) is list:
+            object.__setattr__(self, "cursor", _copied(self.cursor))
+        if type(self.rows) is list:
+            object.__setattr__(self, "rows", list(self.rows))
+
+
+def _copied(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _copied(part) for key, part in value.items()}
+    return [_copied(part) for part in value] if type(value) is list else value
+
 
 class _CaughtUp:
     def __repr__(self) -> str:

@@ -24,6 +24,8 @@ class Drive:
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
 
     def run(self, source: Any) -> None:
+        if self._cancelled:
+            raise FeedStopped
         items = begin(source, self._outlet.cursor)
         if is_async(items):
             asyncio.run(self._read_async(items))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from headwater._rows.converter import BadRowError
 __all__ = ["explain", "first_line"]
 
 _OURS = str(Path(__file__).parent.parent)
+_LIBRARIES = tuple(
+    {sysconfig.get_path(name) for name in ("stdlib", "platlib", "purelib")} | {"<frozen", _OURS}
+)
 
 _RESTART = "Set the option onError to restart (with back-off) or to end to go on after an error of the feed."
 _BAD_ROW = "Set the option onBadRow to drop or to null to go on after a bad row."
@@ -18,7 +22,7 @@ _BAD_ROW = "Set the option onBadRow to drop or to null to go on after a bad row.
 def explain(error: BaseException, secrets: list[str], remedy: str | None = None) -> str:
     """One line that says it all, and Python's traceback below."""
     frames = _authors_frames(error)
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""
+    place = _place(frames)
     if remedy is None:
         remedy = _BAD_ROW if isinstance(error, BadRowError) else _RESTART
     told = traceback.TracebackException.from_exception(error)
@@ -28,15 +32,30 @@ def explain(error: BaseException, secrets: list[str], remedy: str | None = None)
 
 
 def first_line(error: BaseException, secrets: list[str]) -> str:
-    lines = str(error).strip().splitlines()
+    lines = _without(secrets, _said(error)).strip().splitlines()
     said = f": {lines[0].rstrip('.')}" if lines else ""
-    return _without(secrets, f"{type(error).__name__}{said}")
+    return f"{type(error).__name__}{said}"
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # the author's own
+        return "its str() fails"
 
 
 def _without(secrets: list[str], text: str) -> str:
-    for secret in secrets:
+    for secret in sorted(secrets, key=len, reverse=True):  # one may be the beginning of another
         text = text.replace(secret, "***")
     return text
+
+
+def _place(frames: list[traceback.FrameSummary]) -> str:
+    """The author's own line, and not that of a library which it called."""
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    for frame in (own or frames)[-1:]:
+        return f" ({Path(frame.filename).name}:{frame.lineno}, in {frame.name})"
+    return ""
 
 
 def _authors_frames(error: BaseException) -> list[traceback.FrameSummary]:

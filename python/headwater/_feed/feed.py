@@ -13,7 +13,6 @@ from headwater._feed.failure import explain, first_line
 from headwater._feed.order import Order, in_shard
 from headwater._feed.outlet import Outlet
 from headwater._feed.threads import FeedStopped, back_off, interrupt, log_of
-from headwater._rows.converter import BadRowError
 
 __all__ = ["Feed"]
 
@@ -81,9 +80,7 @@ class Feed:
             self.outlet.release(max(0.1, deadline - monotonic()))
         gone = not self.is_alive
         if not gone:
-            self._log.warning(
-                "does not end, and cannot be interrupted: it is abandoned; its rows are refused"
-            )
+            self._log.warning("does not end and cannot be interrupted: it is abandoned; its rows are refused")
         self._state = "stopped" if gone else "abandoned"
         return self._state
 
@@ -124,11 +121,13 @@ class Feed:
             try:
                 self._attempt(outlet)
                 return
-            except (FeedStopped, BadRowError):
+            except FeedStopped:
                 raise
             except BaseException as error:
                 if self._stopping.is_set():
                     raise FeedStopped from None
+                if error is outlet.broken:
+                    raise
                 outlet.flush()
                 failures = 1 if outlet.rows > given else failures + 1
                 if self.order.on_error == "fail" or failures > self.order.most_failures:
@@ -151,14 +150,15 @@ class Feed:
         drive = Drive(outlet)
         with self._lock:
             self._drive = drive
+        if self._stopping.is_set():  # stop() may have looked before there was something to see
+            self._close(source)
+            raise FeedStopped
         try:
             source.on_start()
             self._state = "running"
             drive.run(source)
-        except FeedStopped:
-            raise
         except BaseException as error:
-            if not self._stopping.is_set():
+            if not (isinstance(error, FeedStopped) or self._stopping.is_set()):
                 self._tell(source.on_failure, error)
             raise
         finally:
@@ -184,8 +184,8 @@ class Feed:
     def _tell(self, hook: Callable[..., object], *args: object) -> None:
         try:
             hook(*args)
-        except Exception:
-            self._log.exception("%s failed", hook.__name__)
+        except Exception as error:
+            self._log.error("%s failed: %s", hook.__name__, explain(error, self.order.secrets(), ""))
 
     def _fail(self, error: BaseException) -> None:
         if self._stopping.is_set():

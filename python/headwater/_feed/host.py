@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import base64
 import logging
+import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -41,7 +43,8 @@ class Host:
         self._feeds: dict[str, Feed] = {}
         self._abandoned: list[Feed] = []
         self._control = Control(address, self._asked, self._gone)
-        atexit.register(self._gone)
+        self._process = os.getpid()
+        atexit.register(self._let_go)
 
     @property
     def is_alive(self) -> bool:
@@ -100,19 +103,30 @@ class Host:
         feed.start()
 
     def _stop(self, question: dict[str, Any], answer: Answer) -> None:
+        answer({"answer": {"state": self._end(question["feed"])}})
+
+    def _end(self, name: str) -> str:
         with self._lock:
-            feed = self._feeds.get(question["feed"])
+            feed = self._feeds.get(name)
         state = "stopped" if feed is None else feed.stop()
         with self._lock:
-            self._feeds.pop(question["feed"], None)
+            self._feeds.pop(name, None)
             if feed is not None and state == "abandoned":
                 self._abandoned.append(feed)
-        answer({"answer": {"state": state}})
+        return state
 
     def _gone(self) -> None:
-        """The JVM is gone, or this process is about to be: let go of what waits for the other."""
+        """The JVM is gone, and nobody is left to stop its feeds."""
         with self._lock:
-            feeds = list(self._feeds.values())
+            names = list(self._feeds)
+        with suppress(RuntimeError):  # this process ends too, and takes no new threads
+            for name in names:
+                threading.Thread(target=self._end, args=(name,), name="headwater-stop", daemon=True).start()
+
+    def _let_go(self) -> None:
+        """This process is about to end: let go of what waits for it. A fork of it has no part in that."""
+        with self._lock:
+            feeds = list(self._feeds.values()) if os.getpid() == self._process else []
         for feed in feeds:
             if feed.outlet is not None:
                 feed.outlet.close()

@@ -49,6 +49,8 @@ def message(batch: pa.RecordBatch, metadata: dict[str, str]) -> Any:
 
 def to_json(cursor: Any) -> str:
     try:
-        return json.dumps(cursor, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+        text = json.dumps(cursor, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+        text.encode()  # a str may have lone surrogates
+        return text
     except (TypeError, ValueError) as error:
         raise TypeError(f"the cursor {cursor!r} cannot be written as JSON: {error}") from error

@@ -7,6 +7,7 @@ full, and so the feed is held back.
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from headwater._feed.threads import FeedStopped
 __all__ = ["Outlet"]
 
 _POLL_SECONDS = 0.005
+_LOOK_SECONDS = 0.05
 
 
 class Outlet:
@@ -48,6 +50,7 @@ class Outlet:
         self._closed = threading.Event()
         self._since = 0.0  # when the oldest item was added, or one was last taken
         self._is_fast = self._is_pulling = False
+        self.broken: BaseException | None = None
         self._flowing = threading.Event()
         self._flowing.set()
         self.rows = 0
@@ -70,30 +73,44 @@ class Outlet:
 
     def pull(self, items: Iterator[Any]) -> None:
         """Take the next few items, if they come so fast that batches are full before they have waited."""
-        if self._is_fast:
+        if self._is_fast and not self._pending.gets_many_at_once:
             self._is_pulling = True
             self._something.set()
-            enough = self._pending.add_many(items)
-            self._is_pulling = False
+            try:
+                enough = self._pending.add_many(items)
+            finally:
+                self._is_pulling = False
             if enough:
                 self.flush()
 
     def flush(self) -> None:
-        """Send what was added. Blocks while the JVM's buffer is full."""
+        """Send what was added. Blocks while the JVM's buffer is full.
+
+        What cannot be sent breaks the outlet: it leaves a gap, and no row behind it may follow.
+        """
         with self._sending:
-            if not self._is_pulling:  # rows then come without a word
-                self._something.clear()
+            if self.broken is not None:
+                raise FeedStopped  # whoever broke it says so
+            self._something.clear()
+            if self._is_pulling:  # rows then come without a word; it may have begun just now
+                self._something.set()
             self._since = monotonic()
             if len(self._pending):
-                self._transmit(self._pending.take())
+                try:
+                    self._transmit(self._pending.take())
+                except BaseException as error:
+                    self.broken = error
+                    raise
 
     @property
     def is_paused(self) -> bool:
         return not self._flowing.is_set()
 
     def pause(self) -> None:
-        if not self._closed.is_set():
-            self._flowing.clear()
+        self._flowing.clear()
+        self._pending.ask_no_more()
+        if self._closed.is_set():  # perhaps since: nobody would resume it
+            self._flowing.set()
 
     def resume(self) -> None:
         self._flowing.set()
@@ -114,6 +131,7 @@ class Outlet:
         """Say that the feed has failed; what was sent before is read first."""
         with self._sending:
             if not self._closed.is_set():
+                what = what.encode("utf-8", "backslashreplace").decode()  # a str may have lone surrogates
                 self._send(message(self.packing.nothing(), {"headwater.failure": what}))
                 self._send(END)
         self._take_no_more()
@@ -133,16 +151,18 @@ class Outlet:
         self._closed.set()
         self._flowing.set()
         self._something.set()
+        self._pending.ask_no_more()
 
     def _keep_flushing(self) -> None:
         try:
             while not self._closed.is_set():
                 self._something.wait()
                 due = self._since + self._linger - monotonic()
-                if due > 0:
-                    self._closed.wait(due)
+                if due > 0 and not (self._is_pulling and self._pending.is_caught_up):
+                    self._closed.wait(min(due, _LOOK_SECONDS))
                 elif len(self._pending):
                     self._is_fast = False
+                    self._pending.ask_no_more()
                     self.flush()
                 else:
                     self.flush()
@@ -153,7 +173,8 @@ class Outlet:
             self._failed(error)
 
     def _transmit(self, taken: Taken) -> None:
-        batches, error = self.packing.pack(taken.parts)
+        batches, bad_row = self.packing.pack(taken.parts)
+        error = bad_row or taken.error
         metadata: dict[str, str] = {}
         if taken.has_cursor and error is None:
             metadata = {"headwater.cursor": to_json(taken.cursor), "headwater.shard": str(self._shard)}
@@ -168,7 +189,7 @@ class Outlet:
         if error is not None:
             raise error
         if taken.has_cursor:
-            self.cursor = taken.cursor
+            self.cursor = json.loads(metadata["headwater.cursor"])  # the same after every kind of restart
 
     def _send(self, data: Any) -> None:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 from headwater._author.reading import CAUGHT_UP, At
@@ -16,6 +15,7 @@ __all__ = ["Pending", "Taken"]
 _FIRST_ROWS = 64  # until it is known what rows weigh
 _GROWTH = 8
 _CHUNK = 512
+_SECOND: Any = {}.get  # of two arguments, in C
 
 
 @dataclass
@@ -26,6 +26,7 @@ class Taken:
     has_cursor: bool = False
     cursor: Any = None
     caught_up: bool = False
+    error: TypeError | None = None
 
 
 class Pending:
@@ -43,6 +44,8 @@ class Pending:
         self._items: deque[Any] = deque()
         self._in_tables = 0
         self._limit = min(batch_rows, _FIRST_ROWS)
+        self._asked: list[None] = []
+        self.gets_many_at_once = False  # lists or tables: a few of them may be all that memory can take
 
     def __len__(self) -> int:
         """Rows, or more than that while items are being added and taken."""
@@ -52,6 +55,8 @@ class Pending:
         """Whether there is enough for a batch. Runs for each row, so it does little."""
         if type(item) is not tuple or self._resumable:
             self._check(item)
+            if type(item) is list:
+                item = list(item)  # its author may fill the same list again
             if self._count(item):
                 self._items.append(item)
                 return True
@@ -60,8 +65,21 @@ class Pending:
 
     def add_many(self, items: Iterator[Any]) -> bool:
         """As `add` for the next few items, if there are any, without a step of Python for each."""
-        self._items.extend(islice(items, min(_CHUNK, self._limit)))
+        self._asked = [None] * min(_CHUNK, self._limit)
+        self._items.extend(map(_SECOND, self._asked, items))  # a None is drawn before each item
         return len(self) >= self._limit
+
+    def ask_no_more(self) -> None:
+        """From any thread: `add_many` ends with the item that it waits for."""
+        self._asked.clear()
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Nothing was added after CAUGHT_UP."""
+        try:
+            return self._items[-1] is CAUGHT_UP
+        except IndexError:
+            return False
 
     def take(self) -> Taken:
         """All that is there."""
@@ -70,8 +88,11 @@ class Pending:
         if set(map(type, items)) == {tuple} and not self._resumable:
             return Taken([items])
         taken = Taken()
-        for item in items:
-            self._sort(item, taken)
+        try:
+            for item in items:
+                self._sort(item, taken)
+        except TypeError as error:  # what came before it is good
+            taken.error = error
         return taken
 
     def learn(self, rows: int, weight: int) -> None:
@@ -87,6 +108,7 @@ class Pending:
         rows = item.rows if isinstance(item, At) else item
         many = self._size(rows)
         if many is not None:
+            self.gets_many_at_once = True
             self._in_tables += many
             return self._in_tables >= self._batch_rows
         return False
@@ -106,6 +128,7 @@ class Pending:
         if isinstance(item, At):
             taken.has_cursor, taken.cursor, rows = True, item.cursor, item.rows
         many = self._size(rows)
+        self.gets_many_at_once = self.gets_many_at_once or many is not None
         if many is not None and type(rows) is not list:
             taken.parts.append(rows)
         elif many != 0:

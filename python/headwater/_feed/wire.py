@@ -20,6 +20,8 @@ __all__ = ["Address", "Asked", "Control"]
 
 _log = logging.getLogger("headwater.bridge")
 _LENGTH = struct.Struct(">i")
+_few = threading.BoundedSemaphore(16)
+"""Feeds that open at once; of many, a socket would refuse those that wait to be accepted."""
 
 Asked = Callable[[str, dict[str, Any], Callable[[dict[str, Any]], None]], None]
 """Called with what is asked, the question, and where the answer goes; it must return soon."""
@@ -36,6 +38,10 @@ class Address:
         return f"Address({self.place!r})"
 
     def connect(self, role: str) -> socket.socket:
+        with _few:
+            return self._connect(role)
+
+    def _connect(self, role: str) -> socket.socket:
         kind, _, where = self.place.partition(":")
         if kind == "unix":
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

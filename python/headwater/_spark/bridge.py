@@ -121,7 +121,9 @@ class Driver:
         """The JVM has ended, or this process has started another one."""
         from pyspark import SparkContext
 
-        return SparkContext._gateway is not self._gateway
+        process = getattr(self._gateway, "proc", None)  # none where the JVM has started this Python
+        has_ended = process is not None and process.poll() is not None
+        return SparkContext._gateway is not self._gateway or has_ended
 
     def _bridge(self) -> Any:
         return self._loader.loadClass("headwater.Bridge$").getField("MODULE$").get(None)

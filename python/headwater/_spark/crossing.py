@@ -24,12 +24,14 @@ _host: Host | None = None
 
 def join(driver: Driver) -> None:
     """Make all sources that are defined, now or later, formats of that driver's Spark."""
-    global _driver
+    global _driver, _host
     with _lock:
+        if _driver is not None and _driver.is_gone:
+            _host = None  # it belongs to another JVM, which may still be there
         _driver = driver
-        registry.subscribe(_register)
-        for name in registry.all_sources():
-            _register(name)
+    registry.subscribe(_register)  # unlocked: who defines a source has the registry's lock, and wants ours
+    for name in registry.all_sources():
+        _register(name)
 
 
 def connect() -> None:
