@@ -411,3 +411,20 @@ def test_the_place_of_a_failure_is_the_author_s_own_line(stream: Stream) -> None
         yield int(json.loads("{"))
 
     assert "(test_feed_ends.py:" in stream(ends_in_a_library()).failure().partition("\n")[0]
+
+
+def test_a_dict_or_a_list_may_be_filled_again_for_the_next_row(stream: Stream) -> None:
+    @hw.source("n LONG")
+    def ends_thrifty() -> Iterator[Any]:
+        row: dict[str, int] = {}
+        page: list[int] = []
+        for n in range(1000):
+            row["n"] = n
+            yield row
+            page.append(n)
+            if len(page) == 100:
+                yield page
+                page.clear()
+
+    rows = sorted(n for (n,) in stream(ends_thrifty()).to_end())
+    assert rows == sorted([*range(1000), *range(1000)])

@@ -297,7 +297,8 @@ def test_with_concurrency_all_feeds_must_have_caught_up(stream: Stream) -> None:
         time.sleep(0.3 * hw.shard().index)
         yield hw.shard().index
         yield hw.CAUGHT_UP
-        time.sleep(30)
+        while True:
+            time.sleep(0.01)
 
     query = stream(feeds_staggered(), concurrency=3, available_now=True, available_now_wait="60s")
     assert sorted(query.done()) == [(0,), (1,), (2,)]

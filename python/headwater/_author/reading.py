@@ -32,8 +32,8 @@ class At:
         """Lists and dicts are copied: the author may go on with the same ones, and sending comes later."""
         if type(self.cursor) is dict or type(self.cursor) is list:
             object.__setattr__(self, "cursor", _copied(self.cursor))
-        if type(self.rows) is list:
-            object.__setattr__(self, "rows", list(self.rows))
+        if type(self.rows) is list or type(self.rows) is dict:
+            object.__setattr__(self, "rows", self.rows.copy())
 
 
 def _copied(value: Any) -> Any:

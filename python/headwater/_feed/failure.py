@@ -15,6 +15,7 @@ _LIBRARIES = tuple(
     {sysconfig.get_path(name) for name in ("stdlib", "platlib", "purelib")} | {"<frozen", _OURS}
 )
 
+_LONGEST = 64 << 10
 _RESTART = "Set the option onError to restart (with back-off) or to end to go on after an error of the feed."
 _BAD_ROW = "Set the option onBadRow to drop or to null to go on after a bad row."
 
@@ -28,7 +29,7 @@ def explain(error: BaseException, secrets: list[str], remedy: str | None = None)
     told = traceback.TracebackException.from_exception(error)
     told.stack = traceback.StackSummary.from_list(frames)
     text = f"{first_line(error, secrets)}{place}. {remedy}\n\n{''.join(told.format()).rstrip()}"
-    return _without(secrets, text)
+    return _without(secrets, text)[:_LONGEST]
 
 
 def first_line(error: BaseException, secrets: list[str]) -> str:

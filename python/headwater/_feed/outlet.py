@@ -73,7 +73,7 @@ class Outlet:
 
     def pull(self, items: Iterator[Any]) -> None:
         """Take the next few items, if they come so fast that batches are full before they have waited."""
-        if self._is_fast and not self._pending.gets_many_at_once:
+        if self._is_fast and not self._pending.one_by_one:
             self._is_pulling = True
             self._something.set()
             try:

@@ -45,7 +45,9 @@ class Pending:
         self._in_tables = 0
         self._limit = min(batch_rows, _FIRST_ROWS)
         self._asked: list[None] = []
-        self.gets_many_at_once = False  # lists or tables: a few of them may be all that memory can take
+        self.one_by_one = (
+            False  # lists and dicts are copied as they come, and of tables a few may fill the memory
+        )
 
     def __len__(self) -> int:
         """Rows, or more than that while items are being added and taken."""
@@ -55,8 +57,9 @@ class Pending:
         """Whether there is enough for a batch. Runs for each row, so it does little."""
         if type(item) is not tuple or self._resumable:
             self._check(item)
-            if type(item) is list:
-                item = list(item)  # its author may fill the same list again
+            if type(item) is list or type(item) is dict:
+                item = item.copy()  # its author may fill the same one again
+                self.one_by_one = True
             if self._count(item):
                 self._items.append(item)
                 return True
@@ -108,7 +111,7 @@ class Pending:
         rows = item.rows if isinstance(item, At) else item
         many = self._size(rows)
         if many is not None:
-            self.gets_many_at_once = True
+            self.one_by_one = True
             self._in_tables += many
             return self._in_tables >= self._batch_rows
         return False
@@ -128,7 +131,7 @@ class Pending:
         if isinstance(item, At):
             taken.has_cursor, taken.cursor, rows = True, item.cursor, item.rows
         many = self._size(rows)
-        self.gets_many_at_once = self.gets_many_at_once or many is not None
+        self.one_by_one = self.one_by_one or many is not None
         if many is not None and type(rows) is not list:
             taken.parts.append(rows)
         elif many != 0:

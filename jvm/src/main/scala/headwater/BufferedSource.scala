@@ -152,8 +152,12 @@ private[headwater] final class BufferedSource(
       if (!thread.stop(StopMillis))
         logWarning(s"$description: the feed's thread did not end within $StopMillis ms")
       val waiting = buffer.clear()
-      if (waiting > 0)
-        logInfo(s"$description: $waiting rows that no batch had taken are gone with the buffer")
+      if (waiting > 0) {
+        val gone = s"$description: $waiting rows that no batch had taken are gone with the buffer"
+        if (synchronized(forAvailableNow))
+          logWarning(s"$gone, which was full, or was filled too late for this run")
+        else logInfo(gone)
+      }
     }
   }
 
