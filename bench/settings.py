@@ -10,12 +10,12 @@ __all__ = ["FULL", "QUICK", "Settings"]
 @dataclass(frozen=True)
 class Settings:
     throughput_repeats: int = 3
-    throughput_warmup: float = 6
-    throughput_seconds: float = 6
+    throughput_warmup: float = 15
+    throughput_seconds: float = 7
     delay_repeats: int = 3
     delay_warmup: float = 6
     delay_seconds: float = 8
-    idle_repeats: int = 2
+    idle_repeats: int = 3
     idle_settle: float = 12
     idle_seconds: float = 20
     memory_repeats: int = 1
