@@ -13,9 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater._author.reading import has_array_rows, items_of
-from headwater._author.source import Source, is_resumable, schema_of_source
-from headwater._feed.message import BATCH_BYTES
+from headwater._author.reading import items_of
+from headwater._author.source import Source, schema_of_source
 from headwater._feed.packing import Packing
 from headwater._feed.pending import Pending
 from headwater._rows.converter import Converter
@@ -37,12 +36,7 @@ def first_rows(source: Source, limit: int) -> Iterator[list[Any]]:
     """
     schema = _schema(source)
     packing = Packing(Converter(schema))
-    pending = Pending(
-        resumable=is_resumable(type(source)),
-        batch_rows=1,
-        batch_bytes=BATCH_BYTES,
-        array_column=has_array_rows(schema),
-    )
+    pending = Pending.of(source, schema, batch_rows=1)
     with closing(items_of(source)) as items:  # type: ignore[type-var]
         for item in items:
             pending.add(item)

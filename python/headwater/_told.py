@@ -11,6 +11,8 @@ import types
 from collections.abc import Sequence
 from pathlib import Path
 
+from headwater._author.secret import masked
+
 __all__ = ["told"]
 
 _OURS = f"{Path(__file__).parent}{os.sep}"
@@ -32,9 +34,7 @@ def told(error: BaseException, secrets: Sequence[str] = ()) -> str | None:
         text = (str(error).splitlines() or [type(error).__name__])[0]
     else:
         return None
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return text
+    return masked(text, secrets)
 
 
 def _cut(found: traceback.TracebackException | None) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Iterable
 from typing import NoReturn, SupportsIndex, final
 
-__all__ = ["Secret"]
+__all__ = ["Secret", "masked"]
 
 
 @final
@@ -73,3 +74,10 @@ def _refuse() -> NoReturn:
         "a Secret cannot be pickled: it must not reach a disk or another machine. To do: read it where it is "
         "used, from the environment or a file; or pickle secret.reveal(), if that is what you want"
     )
+
+
+def masked(text: str, secrets: Iterable[str]) -> str:
+    """The text without the secrets that it says."""
+    for secret in sorted(secrets, key=len, reverse=True):  # one may be the beginning of another
+        text = text.replace(secret, "***")
+    return text

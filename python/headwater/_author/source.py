@@ -124,9 +124,14 @@ def signature_of(cls: type[Source]) -> Signature:
     return found
 
 
+def _reader(cls: Any) -> Any:
+    """What gives the rows, as its author wrote it: the function, or the method `read`."""
+    return getattr(cls, "_written", None) or cls.read
+
+
 def is_resumable(cls: type[Source]) -> bool:
     """Whether `read` takes the cursor to go on after."""
-    return "since" in inspect.signature(getattr(cls, "_written", None) or cls.read).parameters  # type: ignore[attr-defined]
+    return "since" in inspect.signature(_reader(cls)).parameters
 
 
 def schema_of_source(source: Source) -> StructType:
@@ -172,9 +177,8 @@ def _check_read(cls: type[Source], read: Any) -> None:
 
 
 def _schema_of_rows(cls: type[Source]) -> StructType:
-    function = getattr(cls, "_written", None) or cls.read  # type: ignore[attr-defined]
     try:
-        rows = row_type(get_type_hints(function).get("return"))
+        rows = row_type(get_type_hints(_reader(cls)).get("return"))
     except NameError as error:
         raise TypeError(f"the annotation of what it returns cannot be read: {error}") from None
     if rows is None:

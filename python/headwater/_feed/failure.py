@@ -6,6 +6,7 @@ import sysconfig
 import traceback
 from pathlib import Path
 
+from headwater._author.secret import masked
 from headwater._rows.converter import BadRowError
 
 __all__ = ["explain", "first_line"]
@@ -29,11 +30,11 @@ def explain(error: BaseException, secrets: list[str], remedy: str | None = None)
     told = traceback.TracebackException.from_exception(error)
     told.stack = traceback.StackSummary.from_list(frames)
     text = f"{first_line(error, secrets)}{place}. {remedy}\n\n{''.join(told.format()).rstrip()}"
-    return _without(secrets, text)[:_LONGEST]
+    return masked(text, secrets)[:_LONGEST]
 
 
 def first_line(error: BaseException, secrets: list[str]) -> str:
-    lines = _without(secrets, _said(error)).strip().splitlines()
+    lines = masked(_said(error), secrets).strip().splitlines()
     said = f": {lines[0].rstrip('.')}" if lines else ""
     return f"{type(error).__name__}{said}"
 
@@ -43,12 +44,6 @@ def _said(error: BaseException) -> str:
         return str(error)
     except Exception:  # the author's own
         return "its str() fails"
-
-
-def _without(secrets: list[str], text: str) -> str:
-    for secret in sorted(secrets, key=len, reverse=True):  # one may be the beginning of another
-        text = text.replace(secret, "***")
-    return text
 
 
 def _place(frames: list[traceback.FrameSummary]) -> str:

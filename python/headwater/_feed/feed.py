@@ -193,7 +193,7 @@ class Feed:
         secrets = self.order.secrets()
         self.last_error = first_line(error, secrets)
         self._state = "failed"
-        self._log.error("failed: %s", explain(error, secrets))
+        self._log.error("failed: %s", told := explain(error, secrets))
         with suppress(FeedStopped):
             if self.outlet is not None:
-                self.outlet.fail(explain(error, secrets))
+                self.outlet.fail(told)

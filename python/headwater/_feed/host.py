@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import base64
-import logging
 import os
 import threading
 from collections.abc import Callable
@@ -13,25 +12,19 @@ from functools import partial
 from typing import Any
 
 from headwater._author import registry
-from headwater._author.reading import has_array_rows
-from headwater._author.schema import arrow_schema, struct_type
+from headwater._author.schema import arrow_schema
 from headwater._author.signature import OptionError
-from headwater._author.source import is_resumable, schema_of_source
+from headwater._author.source import schema_of_source
 from headwater._feed.failure import explain
 from headwater._feed.feed import Feed
-from headwater._feed.message import BATCH_BYTES
 from headwater._feed.order import Order
 from headwater._feed.outlet import Outlet
 from headwater._feed.packing import Packing
 from headwater._feed.pending import Pending
-from headwater._feed.wire import Address, Control
+from headwater._feed.wire import Address, Answer, Control, answering
 from headwater._rows.converter import Converter
 
 __all__ = ["Host"]
-
-_log = logging.getLogger("headwater.bridge")
-
-Answer = Callable[[dict[str, Any]], None]
 
 
 class Host:
@@ -63,7 +56,7 @@ class Host:
             self._open(Order.read(question), answer)
         else:
             work = {"load": self._load, "stop": self._stop}[what]
-            guarded = partial(_answering, work, question, answer)
+            guarded = partial(answering, partial(work, question, answer), answer)
             threading.Thread(target=guarded, name=f"headwater-{what}", daemon=True).start()
 
     def _load(self, question: dict[str, Any], answer: Answer) -> None:
@@ -86,12 +79,7 @@ class Host:
             return Outlet(
                 self._address.connect(f"feed {order.feed}"),
                 Packing(Converter(schema, order.on_bad_row)),
-                Pending(
-                    resumable=is_resumable(type(source)),
-                    batch_rows=order.batch_rows,
-                    batch_bytes=BATCH_BYTES,
-                    array_column=has_array_rows(schema),
-                ),
+                Pending.of(source, schema, order.batch_rows),
                 shard=order.shard.index,
                 linger=order.linger,
                 failed=failed,
@@ -132,18 +120,9 @@ class Host:
                 feed.outlet.close()
 
 
-def _answering(work: Callable[..., None], question: dict[str, Any], answer: Answer) -> None:
-    """The JVM waits for an answer, whatever goes wrong here."""
-    try:
-        work(question, answer)
-    except BaseException as error:
-        _log.exception("cannot answer Spark's JVM")
-        answer({"error": {"message": f"{type(error).__name__}: {error}"}})
-
-
 def _described(question: dict[str, Any]) -> dict[str, Any]:
     source = registry.find(question["source"], question["options"])
-    schema = struct_type(schema_of_source(source))
+    schema = schema_of_source(source)
     if "schema" in question:
         raise OptionError(
             f"Source '{type(source)._name}' has a schema of its own, {schema.simpleString()}, and takes no "

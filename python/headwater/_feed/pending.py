@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headwater._author.reading import CAUGHT_UP, At
+from headwater._author.reading import CAUGHT_UP, At, has_array_rows
+from headwater._author.source import Source, is_resumable
+from headwater._feed.message import BATCH_BYTES
+from headwater._rows.bad_rows import shown
 from headwater._rows.converter import Converter
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 __all__ = ["Pending", "Taken"]
 
@@ -45,8 +51,17 @@ class Pending:
         self._in_tables = 0
         self._limit = min(batch_rows, _FIRST_ROWS)
         self._asked: list[None] = []
-        self.one_by_one = (
-            False  # lists and dicts are copied as they come, and of tables a few may fill the memory
+        # Lists and dicts are copied as they come, and of tables a few may fill the memory.
+        self.one_by_one = False
+
+    @classmethod
+    def of(cls, source: Source, schema: StructType, batch_rows: int) -> Pending:
+        """For what that source yields, in messages of a good size."""
+        return cls(
+            resumable=is_resumable(type(source)),
+            batch_rows=batch_rows,
+            batch_bytes=BATCH_BYTES,
+            array_column=has_array_rows(schema),
         )
 
     def __len__(self) -> int:
@@ -141,7 +156,7 @@ class Pending:
 
     def _check(self, item: Any) -> None:
         if item is not CAUGHT_UP and isinstance(item, At) is not self._resumable:
-            raise TypeError(_NO_AT.format(item=_short(item)) if self._resumable else _NO_SINCE)
+            raise TypeError(_NO_AT.format(item=shown(item)) if self._resumable else _NO_SINCE)
 
 
 _NO_AT = (
@@ -152,8 +167,3 @@ _NO_SINCE = (
     "a source that yields hw.At(cursor, rows) is resumable: let its read take a parameter `since`, the "
     "cursor to go on after, or yield the rows alone"
 )
-
-
-def _short(item: object) -> str:
-    text = repr(item)
-    return text if len(text) <= 80 else f"{text[:77]}…"

@@ -16,14 +16,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Address", "Asked", "Control"]
+__all__ = ["Address", "Answer", "Asked", "Control", "answering"]
 
 _log = logging.getLogger("headwater.bridge")
 _LENGTH = struct.Struct(">i")
 _few = threading.BoundedSemaphore(16)
 """Feeds that open at once; of many, a socket would refuse those that wait to be accepted."""
 
-Asked = Callable[[str, dict[str, Any], Callable[[dict[str, Any]], None]], None]
+Answer = Callable[[dict[str, Any]], None]
+
+Asked = Callable[[str, dict[str, Any], Answer], None]
 """Called with what is asked, the question, and where the answer goes; it must return soon."""
 
 
@@ -96,11 +98,7 @@ class Control:
         def answer(body: dict[str, Any]) -> None:
             self._send({"id": number, **body})
 
-        try:
-            self._asked(question["ask"], question, answer)
-        except Exception as error:  # a question that cannot be answered must not end the conversation
-            _log.exception("cannot answer Spark's JVM")
-            answer({"error": {"message": f"{type(error).__name__}: {error}"}})
+        answering(lambda: self._asked(question["ask"], question, answer), answer)
 
     def _send(self, message: dict[str, Any]) -> None:
         data = json.dumps(message).encode()
@@ -109,6 +107,15 @@ class Control:
                 self._connection.sendall(_LENGTH.pack(len(data)) + data)
             except OSError:
                 _log.debug("an answer came too late: the connection to Spark's JVM is closed")
+
+
+def answering(work: Callable[[], None], answer: Answer) -> None:
+    """The JVM waits for an answer, whatever goes wrong here; and the conversation goes on."""
+    try:
+        work()
+    except BaseException as error:
+        _log.exception("cannot answer Spark's JVM")
+        answer({"error": {"message": f"{type(error).__name__}: {error}"}})
 
 
 def _exactly(connection: socket.socket, length: int) -> bytes:

@@ -97,8 +97,10 @@ private[headwater] object ArrowStream {
 
   private final case class Received(head: Message, bytes: Array[Byte])
 
+  /** What stands before the head: four bytes of ones, and its length. */
+  val PrefixBytes = 8
+
   private val Continuation = -1
-  private val PrefixBytes = 8
   private val MaxHeadBytes = 16 << 20
   private val ReadBytes = 256 << 10
 

@@ -1,6 +1,5 @@
 package headwater
 
-import java.util.concurrent.TimeUnit
 import javax.annotation.concurrent.GuardedBy
 
 import scala.util.control.NonFatal
@@ -32,7 +31,7 @@ private[headwater] final class FeedThread(feed: Feed, buffer: Buffer, name: Stri
     * interrupted thread too: `query.stop()` interrupts the one that calls this.
     */
   def stop(timeoutMillis: Long): Boolean = {
-    val deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMillis)
+    val deadline = Waiting.deadlineIn(timeoutMillis)
     val first = synchronized {
       val was = stopping
       stopping = true

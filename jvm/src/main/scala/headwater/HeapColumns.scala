@@ -17,28 +17,36 @@ import org.apache.spark.unsafe.types.UTF8String
   * Arrow's own vectors would first copy the batch out of the heap, and check with every value that their memory is still
   * theirs; for a batch of short rows that costs more than all the rest. Flat types only; nested ones are left to Arrow.
   */
-private[headwater] object HeapColumns {
+private[headwater] final class HeapColumns private (types: Array[DataType]) {
+  import ArrowStream.PrefixBytes
+  import HeapColumns._
 
-  def canRead(schema: Schema): Boolean = schema.getFields.asScala.forall(field => typeOf(field).nonEmpty)
-
-  def read(schema: Schema, rows: ArrowRows): Array[ColumnVector] = {
+  def read(rows: ArrowRows): Array[ColumnVector] = {
     val message = ByteBuffer.wrap(rows.bytes).order(ByteOrder.LITTLE_ENDIAN)
     val headBytes = message.getInt(4)
     val head =
       Message.getRootAsMessage(
-        ByteBuffer.wrap(rows.bytes, 8, headBytes).slice().order(ByteOrder.LITTLE_ENDIAN)
+        ByteBuffer.wrap(rows.bytes, PrefixBytes, headBytes).slice().order(ByteOrder.LITTLE_ENDIAN)
       )
     val batch = head.header(new RecordBatch).asInstanceOf[RecordBatch]
-    val body = new Body(message, 8 + headBytes, batch)
-    schema.getFields.asScala.zipWithIndex.map { case (field, i) =>
-      val sparkType = typeOf(field).get
-      val nulls = if (batch.nodes(i).nullCount > 0) Some(body.next()) else { body.next(); None }
-      val validity = nulls.fold(NoNulls)(_.start)
-      sparkType match {
-        case StringType | BinaryType => new Texts(sparkType, message, validity, body.next(), body.next())
-        case _ => new Numbers(sparkType, message, validity, body.next())
+    val body = new Body(message, PrefixBytes + headBytes, batch)
+    types.zipWithIndex.map { case (kind, i) =>
+      val nulls = body.next()
+      val validity = if (batch.nodes(i).nullCount > 0) nulls.start else NoNulls
+      kind match {
+        case StringType | BinaryType => new Texts(kind, message, validity, body.next(), body.next())
+        case _ => new Numbers(kind, message, validity, body.next())
       }
-    }.toArray
+    }
+  }
+}
+
+private[headwater] object HeapColumns {
+
+  /** None where the schema has a type that is left to Arrow. */
+  def of(schema: Schema): Option[HeapColumns] = {
+    val types = schema.getFields.asScala.map(typeOf)
+    Option.when(types.forall(_.nonEmpty))(new HeapColumns(types.flatten.toArray))
   }
 
   private val NoNulls = -1

@@ -22,7 +22,8 @@ final class SliceRows(arrowSchema: Array[Byte], slices: Iterator[Slice], allocat
     with AutoCloseable {
 
   private[this] val schema = Schema.deserializeMessage(ByteBuffer.wrap(arrowSchema))
-  private[this] val vectors = Option.unless(HeapColumns.canRead(schema))(new Vectors(schema, allocator))
+  private[this] val onHeap = HeapColumns.of(schema)
+  private[this] val vectors = Option.when(onHeap.isEmpty)(new Vectors(schema, allocator))
   private[this] var batch: ColumnarBatch = _
   private[this] var row = 0
   private[this] var until = 0
@@ -45,7 +46,7 @@ final class SliceRows(arrowSchema: Array[Byte], slices: Iterator[Slice], allocat
   }
 
   private def load(slice: Slice): Unit = {
-    val columns = vectors.fold(HeapColumns.read(schema, slice.rows))(_.read(slice.rows))
+    val columns = onHeap.fold(vectors.get.read(slice.rows))(_.read(slice.rows))
     batch = new ColumnarBatch(columns, slice.rows.count)
     row = slice.from
     until = slice.until

@@ -55,19 +55,19 @@ class HeapColumnsSuite extends AnyFunSuite {
             vector.setValueCount(count)
           }
           root.setRowCount(count)
-          compare(root, count, HeapColumns.read(schema, rowsOf(root, count)))
+          compare(root, count, HeapColumns.of(schema).get.read(rowsOf(root, count)))
         }
       }
     }
   }
 
   test("nested columns are left to Arrow") {
-    assert(HeapColumns.canRead(schema))
+    assert(HeapColumns.of(schema).nonEmpty)
     val item = new Field("item", FieldType.nullable(new ArrowType.Int(32, true)), null)
     val nested = new Schema(
       Seq(new Field("list", FieldType.nullable(new ArrowType.List), Seq(item).asJava)).asJava
     )
-    assert(!HeapColumns.canRead(nested))
+    assert(HeapColumns.of(nested).isEmpty)
   }
 
   test("texts that lie outside of the batch are an error, not memory of somebody else's") {
@@ -81,7 +81,7 @@ class HeapColumnsSuite extends AnyFunSuite {
         Seq(1000, -1, Int.MaxValue).foreach { end =>
           texts.getOffsetBuffer.setInt(4, end)
           val rows = rowsOf(root, 1, texts)
-          intercept[IllegalStateException](HeapColumns.read(one, rows)(0).getUTF8String(0))
+          intercept[IllegalStateException](HeapColumns.of(one).get.read(rows)(0).getUTF8String(0))
         }
       }
     }
