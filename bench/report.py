@@ -78,8 +78,11 @@ def _delay(cases: dict[str, list[Sample]]) -> Table:
 
 
 def _idle(cases: dict[str, list[Sample]]) -> Table:
-    table: Table = [("case", "median", "least", "most")]
-    return table + [(name, *_spread(samples, "cpu", ".1f")) for name, samples in cases.items()]
+    table: Table = [("case", "median", "least", "most", "the JVM's compiler, apart")]
+    return table + [
+        (name, *_spread(samples, "cpu", ".1f"), f"{middle(samples, 'compiler'):.1f}")
+        for name, samples in cases.items()
+    ]
 
 
 def _memory(cases: dict[str, list[Sample]]) -> Table:

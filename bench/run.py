@@ -1,6 +1,7 @@
 """The benchmark: all cases side by side in one run, several times over, and the medians against the bars.
 
-Every measurement has a process and a JVM of its own, so no case warms or spoils the JVM of another. A full
+Every measurement has a process and a JVM of its own, so no case warms or spoils the JVM of another; only
+delays are measured in one JVM. A full
 run takes about 22 minutes and writes `results.md`. The exit code is 1 when a bar is missed; with --quick
 the bars are only printed.
 """
@@ -24,8 +25,8 @@ from settings import FULL, QUICK, Settings
 
 HERE = Path(__file__).parent
 
-Measured = tuple[str, Sample, dict[str, str]]
-"""The case, its figures, and the versions it ran on."""
+Measured = tuple[dict[str, Sample], dict[str, str]]
+"""The figures of each case, and the versions they ran on."""
 
 
 def main() -> int:
@@ -39,10 +40,11 @@ def main() -> int:
     for kind in kinds:
         results[kind] = {case.name: [] for case in CASES[kind]}
         for repeat in range(settings.repeats(kind)):
-            for name, sample, found in measure_round(kind, settings):
+            for samples, found in measure_round(kind, settings):
                 versions = found
-                results[kind][name].append(sample)
-                say(f"{kind} {repeat + 1}/{settings.repeats(kind)} {name}: {figures(sample)}")
+                for name, sample in samples.items():
+                    results[kind][name].append(sample)
+                    say(f"{kind} {repeat + 1}/{settings.repeats(kind)} {name}: {figures(sample)}")
     verdicts = [bar.judge(results) for bar in BARS if bar.kind in results]
     say("\n" + console(results, verdicts, machine(versions)))
     if arguments.quick:
@@ -66,21 +68,25 @@ def parser() -> argparse.ArgumentParser:
 def measure_round(kind: str, settings: Settings) -> Iterator[Measured]:
     """Each case of a kind, once.
 
-    One after the other, but for idle ones: they leave the machine free, and at the same time they meet the
-    same conditions.
+    One after the other, but for those that leave the machine free: at the same time they meet the same
+    conditions.
     """
     names = [case.name for case in CASES[kind]]
-    for group in [names] if kind == "idle" else [[name] for name in names]:
-        workers = [Worker(kind, name, settings) for name in group]
-        for worker in workers:
+    if kind == "delay":
+        yield Worker(kind, names, settings).result()
+    elif kind == "idle":
+        for worker in [Worker(kind, [name], settings) for name in names]:
             yield worker.result()
+    else:
+        for name in names:
+            yield Worker(kind, [name], settings).result()
 
 
 class Worker:
-    """A measurement that is under way."""
+    """A measurement that is under way, of one case or of several in one JVM."""
 
-    def __init__(self, kind: str, name: str, settings: Settings) -> None:
-        self._name = name
+    def __init__(self, kind: str, names: list[str], settings: Settings) -> None:
+        self._names = ",".join(names)
         self._folder = tempfile.TemporaryDirectory(prefix="headwater-bench-")
         self._out = Path(self._folder.name) / "result.json"
         self._log = Path(self._folder.name) / "log"
@@ -88,7 +94,7 @@ class Worker:
             sys.executable,
             str(HERE / "worker.py"),
             kind,
-            name,
+            self._names,
             json.dumps(asdict(settings)),
             str(self._out),
         ]
@@ -101,9 +107,9 @@ class Worker:
         with self._folder:
             if self._process.wait() != 0:
                 say(self._log.read_text(errors="replace")[-10_000:])
-                raise SystemExit(f"measuring {self._name} failed, see above")
+                raise SystemExit(f"measuring {self._names} failed, see above")
             result = json.loads(self._out.read_text())
-        return self._name, result["sample"], result["versions"]
+        return result["samples"], result["versions"]
 
 
 def figures(sample: Sample) -> str:

@@ -13,8 +13,8 @@ class Settings:
     throughput_warmup: float = 15
     throughput_seconds: float = 7
     delay_repeats: int = 3
-    delay_warmup: float = 6
-    delay_seconds: float = 8
+    delay_warmup: float = 15
+    delay_seconds: float = 12
     idle_repeats: int = 3
     idle_settle: float = 12
     idle_seconds: float = 20

@@ -1,4 +1,4 @@
-"""One measurement, in a process and a JVM of its own: `worker.py KIND CASE SETTINGS OUT`.
+"""One measurement, in a process and a JVM of its own: `worker.py KIND CASE[,CASE…] SETTINGS OUT`.
 
 SETTINGS is JSON, and OUT the file that gets the result, as JSON.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import delay
 import idle
@@ -17,15 +18,18 @@ from cases import CASES
 from settings import Settings
 from spark import new_session, versions
 
-MEASURES = {"throughput": throughput, "delay": delay, "idle": idle, "memory": memory}
+KINDS: dict[str, Any] = {"throughput": throughput, "delay": delay, "idle": idle, "memory": memory}
 
 
-def main(kind: str, name: str, settings: str, out: str) -> None:
-    measure = MEASURES[kind]
-    case = next(case for case in CASES[kind] if case.name == name)
-    spark = new_session(measure.HEAP, measure.JAVA_OPTIONS)
-    sample = measure.measure(spark, case, Settings(**json.loads(settings)))
-    Path(out).write_text(json.dumps({"sample": sample, "versions": versions(spark)}))
+def main(kind: str, names: str, settings: str, out: str) -> None:
+    cases = [case for case in CASES[kind] if case.name in names.split(",")]
+    spark = new_session(KINDS[kind].HEAP, KINDS[kind].JAVA_OPTIONS)
+    how = Settings(**json.loads(settings))
+    if kind == "delay":
+        samples = delay.measure(spark, cases, how)
+    else:
+        samples = {case.name: KINDS[kind].measure(spark, case, how) for case in cases}
+    Path(out).write_text(json.dumps({"samples": samples, "versions": versions(spark)}))
     spark.stop()
 
 

@@ -103,11 +103,14 @@ def test_two_queries_on_one_source_are_two_feeds(stream: Stream) -> None:
     assert hw.feeds() == []
 
 
-def test_a_slow_row_does_not_wait_for_more_than_its_linger(stream: Stream) -> None:
-    source = ListSource([1, PAUSE, 2, PAUSE, 3])
-    query = stream(source)
+def test_a_row_after_a_pause_is_sent_at_once(stream: Stream) -> None:
+    query = stream(ListSource([1, PAUSE]), linger="30m")
     assert query.rows(1) == [(1,)]
-    source.go_on()
+
+
+def test_a_slow_row_does_not_wait_for_more_than_its_linger(stream: Stream) -> None:
+    source = ListSource([1, 2, PAUSE, 3])
+    query = stream(source)
     assert query.rows(2) == [(1,), (2,)]
     assert query.feeds[0].rows == 2
 

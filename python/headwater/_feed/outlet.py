@@ -1,8 +1,8 @@
 """Where a feed's rows go: they become Arrow batches, by number or after a while, and are sent to the JVM.
 
-The feed's thread adds rows and, when there are enough, sends them. A second thread sends what has waited for
-`linger`, since the feed's own may be blocked in `read` by then. Sending blocks while the JVM's buffer is
-full, and so the feed is held back.
+The feed's thread adds rows and sends them when there are enough, or when none was sent for a while. A second
+thread sends what has waited for `linger`, since the feed's own may be blocked in `read` by then. Sending
+blocks while the JVM's buffer is full, and so the feed is held back.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from headwater._feed.threads import FeedStopped
 
 __all__ = ["Outlet"]
 
-_POLL_SECONDS = 0.005
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS, _LOOK_SECONDS = 0.005, 0.05
 
 
 class Outlet:
@@ -65,10 +64,12 @@ class Outlet:
         if self._closed.is_set() or not self._flowing.is_set():
             self.wait_until_flowing()
         enough = self._pending.add(item)
-        if not enough and not self._something.is_set():
-            self._since = monotonic()
-            self._something.set()
         self._is_fast = self._is_fast or enough
+        if not enough and not self._something.is_set():
+            before, self._since = self._since, monotonic()
+            if self._since - before > self._linger:
+                return True  # after a pause: a single row waits for no other
+            self._something.set()
         return enough
 
     def pull(self, items: Iterator[Any]) -> None:
@@ -101,6 +102,7 @@ class Outlet:
                 except BaseException as error:
                     self.broken = error
                     raise
+                self._since = monotonic()  # it may have been held back
 
     @property
     def is_paused(self) -> bool:
@@ -167,10 +169,9 @@ class Outlet:
                 else:
                     self.flush()
                     self._closed.wait(_POLL_SECONDS)
-        except FeedStopped:
-            pass
         except BaseException as error:  # the feed's own thread may not come by for long
-            self._failed(error)
+            if not isinstance(error, FeedStopped):
+                self._failed(error)
 
     def _transmit(self, taken: Taken) -> None:
         batches, bad_row = self.packing.pack(taken.parts)

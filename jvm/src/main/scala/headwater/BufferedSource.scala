@@ -46,6 +46,8 @@ private[headwater] final class BufferedSource(
     with Logging {
   import BufferedSource._
 
+  private[this] val frames = new StreamingFrames(spark, description, schema, arrowSchema)
+
   @GuardedBy("this") private[this] var started: Option[Running] = None
   @GuardedBy("this") private[this] var stopped = false
   @GuardedBy("this") private[this] var planned =
@@ -100,7 +102,7 @@ private[headwater] final class BufferedSource(
       rowsInBatch = to.seq - goneUpTo
     }
     if (synchronized(stopped)) dropPlanned(upTo = Long.MaxValue)
-    StreamingFrames.create(spark, description, schema, arrowSchema, number) { () =>
+    frames.of(number) { () =>
       if (goneUpTo > from) reportLoss(from, goneUpTo, to)
     }
   }

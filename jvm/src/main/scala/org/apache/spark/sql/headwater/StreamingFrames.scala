@@ -5,29 +5,47 @@ import org.apache.spark.{Partition, SparkConf, SparkContext, TaskContext}
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{DataFrame, SparkSession}
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.classic
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.ArrowUtils
 import org.apache.spark.util.MutableURLClassLoader
 
-/** Arrow batches in [[PlannedRows]] as a streaming DataFrame. The one file in Spark's own package:
+/** Arrow batches in [[PlannedRows]] as streaming DataFrames. The one file in Spark's own package:
   * `internalCreateDataFrame` and Spark's Arrow allocator are `private[sql]`.
+  *
+  * Spark would analyse the plan of every frame, which takes some milliseconds of each batch, and find the same each
+  * time: the plan is one leaf. So it is asked once, and the frames are copies that differ in their rows.
+  *
+  * @param name
+  *   what the plan shows
   */
-object StreamingFrames {
+final class StreamingFrames(spark: SparkSession, name: String, schema: StructType, arrowSchema: Array[Byte]) {
+  private[this] val session = spark.asInstanceOf[classic.SparkSession]
 
-  /** @param name
-    *   what the plan shows
-    * @param number
+  private[this] lazy val analysed: LogicalPlan = {
+    val none = session.sparkContext.emptyRDD[InternalRow]
+    val plan = session.internalCreateDataFrame(none, schema, isStreaming = true).queryExecution.analyzed
+    // Spark collects the ids of all frames of a plan there, and the copies would share the collection.
+    plan.unsetTagValue(classic.Dataset.DATASET_ID_TAG)
+    plan
+  }
+
+  /** @param number
     *   of the rows in [[PlannedRows]]
     * @param onRun
     *   called on the driver when the frame is first run, and not if it is only planned
     */
-  def create(spark: SparkSession, name: String, schema: StructType, arrowSchema: Array[Byte], number: Long)(
-      onRun: () => Unit
-  ): DataFrame = {
-    val session = spark.asInstanceOf[classic.SparkSession]
+  def of(number: Long)(onRun: () => Unit): DataFrame = {
     val rdd = new ArrowRDD(session.sparkContext, arrowSchema, number, onRun).setName(name)
-    session.internalCreateDataFrame(rdd, schema, isStreaming = true)
+    // By position: the other fields of the leaf, and its constructor, differ between lines of Spark.
+    val fields = analysed.productIterator.map {
+      case _: RDD[_] => rdd
+      case same => same.asInstanceOf[AnyRef]
+    }
+    val plan = analysed.makeCopy(fields.toArray)
+    plan.setAnalyzed()
+    classic.Dataset.ofRows(session, plan)
   }
 }
 
