@@ -66,6 +66,10 @@ matrix: setup $(LINES:%=.venvs/spark-%/.installed) ## the same jar on Spark 4.0,
 	$(PY) tests/matrix/run.py $(LINES)
 	@[ -z "$(LEFT_OUT)" ] || { echo "Spark $(LEFT_OUT) was left out: its pyspark needs Python 3.11, and '$(PYTHON)' is older" >&2; [ "$$CI" != true ]; }
 
+.PHONY: chaos
+chaos: setup ## kill -9 and restart, 100 rounds, about 20 minutes; ARGS="--rounds 20" for fewer
+	PYTHONPATH=tests $(PY) -m chaos.run $(ARGS)
+
 .PHONY: format
 format: setup ## put all sources into their canonical form
 	$(PY) -m ruff check --config python/pyproject.toml --fix $(PYTHON_CODE)

@@ -6,7 +6,18 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
 
-__all__ = ["AtLeast", "Bar", "Flat", "IdleAtMost", "NoLaterThan", "Results", "Sample", "Verdict", "middle"]
+__all__ = [
+    "AtLeast",
+    "Bar",
+    "Flat",
+    "IdleAtMost",
+    "NoLaterThan",
+    "Results",
+    "Sample",
+    "StartsWithin",
+    "Verdict",
+    "middle",
+]
 
 Sample = dict[str, float]
 """The figures of one measurement, by name."""
@@ -80,6 +91,28 @@ class NoLaterThan:
         )
         bar = f"{self.case}: rows come no later than those of {self.than}"
         return Verdict(bar, f"{ratio:.2f} times the delay", ratio <= 1)
+
+
+@dataclass(frozen=True)
+class StartsWithin:
+    """The first batch on a checkpoint with a long log comes soon, and the log is not in memory."""
+
+    case: str
+    seconds: float
+    heap_mib: float
+    kind: str = "startup"
+
+    def judge(self, results: Results) -> Verdict:
+        samples = results[self.kind][self.case]
+        seconds = middle(samples, "seconds")
+        grown = (middle(samples, "heap_after") - middle(samples, "heap_before")) / (1 << 20)
+        log = middle(samples, "log_bytes") / 1e9
+        bar = (
+            f"{self.case}: with a gigabyte of waiting log, the first batch within {self.seconds:g} s, and at "
+            f"most {self.heap_mib:g} MiB of heap"
+        )
+        holds = seconds <= self.seconds and grown <= self.heap_mib and log >= 1
+        return Verdict(bar, f"{seconds:.1f} s, {grown:+.1f} MiB, {log:.2f} GB", holds)
 
 
 @dataclass(frozen=True)

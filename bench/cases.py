@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bars import AtLeast, Bar, Flat, IdleAtMost, NoLaterThan
+from bars import AtLeast, Bar, Flat, IdleAtMost, NoLaterThan, StartsWithin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +18,13 @@ __all__ = ["BARS", "BUFFER_BYTES", "CASES", "OURS", "Case"]
 BUFFER_BYTES = 64 << 20
 """For the cases of memory: the default of the option."""
 
-OURS = ("random_alpha", "python_arrow", "python_tuples")
+LOG: dict[str, str | int] = {"durability": "log", "max_bytes_per_trigger": BUFFER_BYTES}
+"""Batches as large as those from memory."""
+
+STARTUP_ROWS = 46_000_000
+"""As Arrow batches they weigh a gigabyte."""
+
+OURS = ("random_alpha", "python_arrow", "python_tuples", "python_log")
 """The cases that are headwater's; the others are their peers."""
 
 
@@ -39,8 +45,8 @@ def stream(format: str, **options: str | int) -> Load:
     return lambda spark, _: spark.readStream.format(format).options(**options).load()
 
 
-def feed(name: str, buffer_bytes: int | None = None, **options: int) -> Load:
-    """A source of feeds.py."""
+def feed(name: str, settings: dict[str, str | int] | None = None, **options: int) -> Load:
+    """A source of feeds.py, in memory; or in the log, and then in batches of what the buffer would hold."""
 
     def load(spark: SparkSession, _: int) -> DataFrame:
         import feeds
@@ -48,7 +54,7 @@ def feed(name: str, buffer_bytes: int | None = None, **options: int) -> Load:
         import headwater as hw
 
         source = getattr(feeds, name)(**options)
-        return hw.stream(spark, source, durability="memory", buffer_bytes=buffer_bytes)
+        return hw.stream(spark, source, **(settings or {"durability": "memory"}))
 
     return load
 
@@ -84,6 +90,7 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("rate", rate, asks=8_000_000),
         Case("original_alpha", stream("original_alpha", len=9, sleepMs=0)),
         Case("python_arrow", feed("python_arrow")),
+        Case("python_log", feed("python_arrow", LOG)),
         Case("python_tuples", feed("python_tuples")),
         # As many rows in a batch as python_arrow has with its buffer of 64 MiB.
         Case("api_arrow", api("api_arrow", rows=3_200_000)),
@@ -98,6 +105,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     # 50 rows per second, from when they are due to `foreachBatch`.
     "delay": (
         Case("python_tuples", feed("python_paced", rows_per_second=50)),
+        Case("python_log", feed("python_paced", LOG, rows_per_second=50)),
         Case("api_simple", api("api_paced", rowsPerSecond=50)),
     ),
     # One row per second.
@@ -106,10 +114,14 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("python_tuples", feed("python_paced", rows_per_second=1)),
         Case("rate", stream("rate", rowsPerSecond=1)),
     ),
+    # On a checkpoint in whose log so many rows wait that they weigh a gigabyte.
+    "startup": (
+        Case("python_log", feed("python_some", LOG | {"max_rows_per_trigger": 1000}, count=STARTUP_ROWS)),
+    ),
     # As fast as it can, into a sink that is ten times too slow.
     "memory": (
         Case("random_alpha", stream("random_alpha", len=9, rowsPerSecond=0, bufferBytes=BUFFER_BYTES)),
-        Case("python_arrow", feed("python_arrow", buffer_bytes=BUFFER_BYTES)),
+        Case("python_arrow", feed("python_arrow", {"durability": "memory", "buffer_bytes": BUFFER_BYTES})),
     ),
 }
 
@@ -119,9 +131,12 @@ BARS: tuple[Bar, ...] = (
     AtLeast("python_arrow", 2, "api_arrow"),
     AtLeast("python_arrow", 20, "api_simple"),
     AtLeast("python_tuples", 5, "api_simple"),
+    AtLeast("python_log", 0.5, "python_arrow"),
+    AtLeast("python_log", 1.2, "api_arrow"),
     NoLaterThan("python_tuples", "api_simple"),
     IdleAtMost("random_alpha", 3, "rate"),
     IdleAtMost("python_tuples", 3, "rate"),
+    StartsWithin("python_log", 10, 64),
     Flat("random_alpha", 10),
     Flat("python_arrow", 10),
 )

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import unix_micros
 from settings import Settings
 from sink import Sink
-from spark import let_run, running
+from spark import let_run, new_checkpoint, running
 
 __all__ = ["HEAP", "JAVA_OPTIONS", "measure"]
 
@@ -47,8 +47,9 @@ def measure(spark: SparkSession, cases: Sequence[Case], settings: Settings) -> d
     sinks = {case.name: Delays() for case in cases}
     with ExitStack() as stack:
         for case in cases:
-            query = case.load(spark, case.asks).writeStream.foreachBatch(sinks[case.name]).start()
-            stack.enter_context(running(query))
+            folder = stack.enter_context(new_checkpoint())
+            writer = case.load(spark, case.asks).writeStream.foreachBatch(sinks[case.name])
+            query = stack.enter_context(running(writer.option("checkpointLocation", folder).start()))
         for sink in sinks.values():
             sink.rest()  # The batch after the first has all that became due while Spark got ready.
         let_run(query, settings.delay_warmup)

@@ -50,6 +50,8 @@ def _tables(results: Results, verdicts: Sequence[Verdict]) -> list[tuple[str, Ta
         tables.append(
             ("One row per second: CPU time of JVM and Python in % of one core", _idle(results["idle"]))
         )
+    if "startup" in results:
+        tables.append(("A gigabyte of waiting log: the first batch", _startup(results["startup"])))
     if "memory" in results:
         tables.append(("A sink ten times too slow: memory in MiB", _memory(results["memory"])))
     tables.append(("Bars", _bars(verdicts)))
@@ -83,6 +85,15 @@ def _idle(cases: dict[str, list[Sample]]) -> Table:
         (name, *_spread(samples, "cpu", ".1f"), f"{middle(samples, 'compiler'):.1f}")
         for name, samples in cases.items()
     ]
+
+
+def _startup(cases: dict[str, list[Sample]]) -> Table:
+    table: Table = [("case", "seconds", "heap before, MiB", "heap after, MiB", "waiting, GB")]
+    for name, samples in cases.items():
+        heap = (f"{middle(samples, figure) / _MIB:,.1f}" for figure in ("heap_before", "heap_after"))
+        log = f"{middle(samples, 'log_bytes') / 1e9:.2f}"
+        table.append((name, f"{middle(samples, 'seconds'):.1f}", *heap, log))
+    return table
 
 
 def _memory(cases: dict[str, list[Sample]]) -> Table:

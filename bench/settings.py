@@ -18,6 +18,7 @@ class Settings:
     idle_repeats: int = 3
     idle_settle: float = 12
     idle_seconds: float = 20
+    startup_repeats: int = 1
     memory_repeats: int = 1
     memory_warmup: float = 10
     memory_settle: float = 10

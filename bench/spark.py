@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import headwater as hw
 
-__all__ = ["Batch", "Jvm", "batches_since", "let_run", "new_session", "rate", "running", "versions"]
+__all__ = [
+    "Batch",
+    "Jvm",
+    "batches_since",
+    "let_run",
+    "new_checkpoint",
+    "new_session",
+    "rate",
+    "running",
+    "versions",
+]
 
 _HERE = Path(__file__).parent
 _JAR = _HERE / "scala" / "target" / f"headwater-bench-{hw.__version__}.jar"
@@ -48,6 +59,13 @@ def new_session(heap: str = "2g", java_options: str = "") -> SparkSession:
 
 def versions(spark: SparkSession) -> dict[str, str]:
     return {"spark": spark.version, "java": str(_jvm(spark).java.lang.System.getProperty("java.version"))}
+
+
+@contextmanager
+def new_checkpoint() -> Iterator[str]:
+    """A folder for it. A query that has none of its own has a log that is not synced."""
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-", ignore_cleanup_errors=True) as folder:
+        yield folder
 
 
 @contextmanager

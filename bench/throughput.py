@@ -9,7 +9,7 @@ from bars import Sample
 from cases import Case
 from pyspark.sql import SparkSession
 from settings import Settings
-from spark import Batch, batches_since, let_run, rate, running
+from spark import Batch, batches_since, let_run, new_checkpoint, rate, running
 
 __all__ = ["HEAP", "JAVA_OPTIONS", "measure"]
 
@@ -53,7 +53,8 @@ def measure(spark: SparkSession, case: Case, settings: Settings) -> Sample:
 
 
 def _run(spark: SparkSession, case: Case, asked: float, seconds: float) -> list[Batch]:
-    with running(case.load(spark, round(asked)).writeStream.format("noop").start()) as query:
+    writer = case.load(spark, round(asked)).writeStream.format("noop")
+    with new_checkpoint() as folder, running(writer.option("checkpointLocation", folder).start()) as query:
         began = time.time()
         let_run(query, _SKIP + seconds)
         return batches_since(query, began + _SKIP, _LEAST_BATCHES)

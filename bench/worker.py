@@ -13,12 +13,19 @@ from typing import Any
 import delay
 import idle
 import memory
+import startup
 import throughput
 from cases import CASES
 from settings import Settings
 from spark import new_session, versions
 
-KINDS: dict[str, Any] = {"throughput": throughput, "delay": delay, "idle": idle, "memory": memory}
+KINDS: dict[str, Any] = {
+    "throughput": throughput,
+    "delay": delay,
+    "idle": idle,
+    "startup": startup,
+    "memory": memory,
+}
 
 
 def main(kind: str, names: str, settings: str, out: str) -> None:

@@ -134,7 +134,7 @@ def run_and_stop(stream: Stream, monkeypatch: pytest.MonkeyPatch, after: Any, cl
     monkeypatch.setattr(Stubborn, "after", after, raising=False)
     monkeypatch.setattr(Stubborn, "closing", closing, raising=False)
     monkeypatch.setattr(Stubborn, "events", events, raising=False)
-    query = stream(Stubborn(), buffer_rows=1000)
+    query = stream(Stubborn(), durability="memory", buffer_rows=1000)
     query.rows(1)
     began = time.monotonic()
     query.stop()

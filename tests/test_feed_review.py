@@ -315,7 +315,7 @@ def test_a_stop_that_meets_a_restart_ends_the_new_instance(
             instances.append(self)
             if len(instances) == 2:
                 run(lambda: stopped.append(feed.stop()))
-                wait_until(lambda: any(thread.name.endswith("-close") for thread in feed._threads))
+                wait_until(lambda: any(thread.name.endswith("-close") for thread in feed._crew._threads))
 
         async def read(self) -> AsyncIterator[int]:
             if len(instances) == 1:

@@ -192,7 +192,7 @@ def test_the_event_loop_of_a_blocked_async_feed_goes_on(spark_session: SparkSess
         finally:
             beating.cancel()
 
-    frame = hw.stream(spark_session, feeds_beating(), buffer_rows=10, batch_rows=10)
+    frame = hw.stream(spark_session, feeds_beating(), durability="memory", buffer_rows=10, batch_rows=10)
     query = frame.writeStream.format("noop").trigger(processingTime="1 hour").start()
     try:
         wait_until(lambda: any(feed.blocked > 0 for feed in hw.feeds()), hw.feeds)
@@ -210,7 +210,7 @@ def test_a_full_buffer_holds_the_feed_back(spark_session: SparkSession) -> None:
     def feeds_eager() -> Iterator[int]:
         yield from made
 
-    frame = hw.stream(spark_session, feeds_eager(), buffer_rows=1000, batch_rows=100)
+    frame = hw.stream(spark_session, feeds_eager(), durability="memory", buffer_rows=1000, batch_rows=100)
     query = frame.writeStream.format("noop").trigger(processingTime="1 hour").start()
     try:
         wait_until(lambda: any(feed.blocked > 0.2 for feed in hw.feeds()), hw.feeds)

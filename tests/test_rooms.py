@@ -74,6 +74,13 @@ def test_feeds_know_of_spark_only_how_to_ask_for_their_buffers(file: Path) -> No
     assert named == (["headwater._spark.crossing"] if file.name == "status.py" else [])
 
 
+@pytest.mark.parametrize("file", sorted((PACKAGE / "_log").glob("*.py")), ids=ids)
+def test_logs_are_read_without_spark_and_without_any_other_room(file: Path) -> None:
+    assert not [found for found in imports(file) if found.partition(".")[0] in ("py4j", "pyspark", "pyarrow")]
+    ours = [found for found in imports(file) if found.partition(".")[0] == "headwater"]
+    assert not [found for found in ours if not found.startswith(("headwater._log.", "headwater._errors."))]
+
+
 @pytest.mark.parametrize("file", sorted((PACKAGE / "sources").glob("*.py")), ids=ids)
 def test_built_in_sources_use_public_names_only(file: Path) -> None:
     """But for the one that says that a source runs in the JVM: that is how such a source is made."""

@@ -447,8 +447,8 @@ def test_an_unknown_option_is_named_with_the_nearest_and_all_there_are() -> None
         "source 'letters' has no option 'lenght'. Did you mean 'length'? Its options are: "
     )
     assert all(option.text in said for option in LETTERS.options)
-    assert all(name in said for name in RESERVED[:15])
-    assert not [name for name in RESERVED[15:-1] if name in said]
+    assert all(name in said for name in RESERVED[:20])
+    assert not [name for name in RESERVED[20:-1] if name in said]
 
 
 def test_the_nearest_may_be_one_of_every_source() -> None:
@@ -671,7 +671,7 @@ def test_a_parameter_with_the_name_of_headwaters_own_option_is_refused(reserved:
 
 
 def test_the_reserved_names_are_those_that_were_promised() -> None:
-    assert len(RESERVED) == len({name.lower() for name in RESERVED}) == 22
+    assert len(RESERVED) == len({name.lower() for name in RESERVED}) == 23
     for name in ("path", "schema", "format"):
         assert name not in RESERVED
         assert of(eval(f"lambda {name}: None")).parse({name: "x"}) == {name: "x"}

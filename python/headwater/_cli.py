@@ -14,6 +14,7 @@ from headwater._author.describe import is_class
 from headwater._author.registry import registered, secrets_of
 from headwater._author.source import signature_of
 from headwater._errors import HeadwaterError
+from headwater._log.commands import add_to
 from headwater._spark import doctor
 from headwater._spark.jar import verified_jar
 from headwater._told import told
@@ -66,6 +67,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     peek.add_argument("--json", action="store_true", help="one JSON object per line, each as it comes")
     peek.set_defaults(run=_peek)
+
+    add_to(commands, _say)
 
     jar = commands.add_parser(
         "jar", help='print the path of the jar, for spark-submit --jars "$(headwater jar)"'

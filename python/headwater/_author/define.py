@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import new_class
 from typing import TYPE_CHECKING, Any, ParamSpec
 
@@ -17,7 +17,7 @@ P = ParamSpec("P")
 
 
 def source(
-    schema: str | StructType | None = None, *, name: str | None = None
+    schema: str | StructType | None = None, *, name: str | None = None, identity: Sequence[str] = ()
 ) -> Callable[[Callable[P, Any]], Callable[P, Source]]:
     """Make a source of a generator function; its name is the format, its parameters are the options.
 
@@ -29,7 +29,8 @@ def source(
     [(0, 0), (1, 1)]
 
     What it makes is a subclass of `Source`, so `squares(count=2)` is a configured source. A parameter
-    `since` makes it resumable. The schema can be left out where the return annotation names a dataclass or a
+    `since` makes it resumable. `identity=("url",)` names options that must stay as they are for as long as a
+    checkpoint is used. The schema can be left out where the return annotation names a dataclass or a
     NamedTuple.
     """
     if callable(schema):
@@ -44,7 +45,11 @@ def source(
             "__qualname__": function.__qualname__,
             "_written": staticmethod(function),
         }
-        keywords = {"name": function.__name__ if name is None else name, "schema": schema}
+        keywords = {
+            "name": function.__name__ if name is None else name,
+            "schema": schema,
+            "identity": identity,
+        }
         return new_class(function.__name__, (_FunctionSource,), keywords, lambda made: made.update(body))
 
     return define

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from abc import ABCMeta
-from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast, get_type_hints
 
 from headwater._author import registry
 from headwater._author.schema import of_row_type, row_type, struct_type
@@ -47,18 +47,22 @@ class Source(metaclass=_SourceType):
     annotation of `read` names a dataclass or a NamedTuple.
 
     `read(self, since)` makes the source resumable: it yields `hw.At(cursor, row)`, and `since` is the cursor
-    to go on after, None at the first start. Each feed runs on an instance of its own. The methods below may
-    be defined.
+    to go on after, None at the first start. Options that `identity=("url",)` names must not change while a
+    checkpoint is used. Each feed runs on an instance of its own. The methods below may be defined.
     """
 
     _name: ClassVar[str]
     _schema: ClassVar[Any] = None
+    _identity: ClassVar[tuple[str, ...]] = ()
     _bound: dict[str, object]
 
-    def __init_subclass__(cls, *, name: str | None = None, schema: Any = None, **kwargs: Any) -> None:
+    def __init_subclass__(
+        cls, *, name: str | None = None, schema: Any = None, identity: Sequence[str] = (), **kwargs: Any
+    ) -> None:
         super().__init_subclass__(**kwargs)
         if schema is not None:
             cls._schema = schema
+        cls._identity += (identity,) if isinstance(identity, str) else tuple(identity)
         if name is not None:
             cls._name = registry.checked_name(name)
             _check(cls)
@@ -72,6 +76,9 @@ class Source(metaclass=_SourceType):
 
     def on_stop(self) -> None:
         """Called in the feed's thread when `read` is over, whichever way."""
+
+    def ack(self, cursor: Any) -> None:
+        """Called from another thread when all rows up to that cursor are durable, even after `close`."""
 
     def close(self) -> None:
         """Called once; while `read` runs, from another thread, to unblock it: close what it waits for."""
@@ -108,11 +115,10 @@ class Source(metaclass=_SourceType):
 
 def signature_of(cls: type[Source]) -> Signature:
     """Read when it is first asked for: a dataclass gets its `__init__` after the class is made."""
-    found: Signature | None = cls.__dict__.get("_signature")
-    if found is None:
+    if (found := cls.__dict__.get("_signature")) is None:
         owner = f"source '{getattr(cls, '_name', cls.__qualname__)}'"
         function = getattr(cls, "_written", None)
-        written: Any = cls.__init__ if function is None else function
+        written: Any = function or cls.__init__
         if written is object.__init__:
             written = _without_options
         elif function is None and "since" in inspect.signature(written).parameters:
@@ -121,11 +127,11 @@ def signature_of(cls: type[Source]) -> Signature:
             )
         found = Signature.of(written, owner=owner, skip=("self", "since"))
         cls._signature = found  # type: ignore[attr-defined]
-    return found
+    return cast(Signature, found)
 
 
 def _reader(cls: Any) -> Any:
-    """What gives the rows, as its author wrote it: the function, or the method `read`."""
+    """As the author wrote it: the function, or the method `read`."""
     return getattr(cls, "_written", None) or cls.read
 
 

@@ -8,16 +8,16 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
+from headwater._feed.acks import Acks
 from headwater._feed.drive import Drive
 from headwater._feed.failure import explain, first_line
 from headwater._feed.order import Order, in_shard
 from headwater._feed.outlet import Outlet
-from headwater._feed.threads import FeedStopped, back_off, interrupt, log_of
+from headwater._feed.threads import Crew, FeedStopped, back_off, interrupt, log_of
 
 __all__ = ["Feed"]
 
-_STOP_SECONDS = 3.0
-_PATIENCE_SECONDS = 1.0  # for a feed to end by itself, before its thread is interrupted
+_STOP_SECONDS, _PATIENCE_SECONDS = 3.0, 1.0  # patience: for a feed to end before it is interrupted
 
 # Connects a source to the JVM, given whom to tell of a failure; called in the feed's thread.
 OpenOutlet = Callable[[Any, Callable[[BaseException], None]], Outlet]
@@ -43,8 +43,9 @@ class Feed:
         self._closed: Any = None
         self._drive: Drive | None = None
         self._log = log_of(order)
-        self._threads: list[threading.Thread] = []
-        self._thread = self._new_thread("", self._live)
+        self._crew = Crew(f"headwater-feed-{order.name}-{order.feed}")
+        self._thread = self._crew.new("", self._live)
+        self.acks = Acks(self._acknowledge, self._crew)
 
     @property
     def state(self) -> str:
@@ -54,7 +55,7 @@ class Feed:
 
     @property
     def is_alive(self) -> bool:
-        return any(thread.is_alive() for thread in self._threads)
+        return self._crew.is_alive
 
     def start(self) -> None:
         self._thread.start()
@@ -69,25 +70,19 @@ class Feed:
             source, drive = self._source, self._drive
         if drive is not None:
             drive.cancel()
-        closer = self._new_thread("-close", lambda: self._close(source))
-        closer.start()
+        self.acks.close()
+        self._crew.new("-close", lambda: self._close(source)).start()
         self._thread.join(_PATIENCE_SECONDS)
         while self._thread.is_alive() and monotonic() < deadline:
             interrupt(self._thread)
             self._thread.join(0.2)
-        closer.join(max(0.0, deadline - monotonic()))
+        self._crew.join(deadline)
         if self.outlet is not None:
             self.outlet.release(max(0.1, deadline - monotonic()))
-        gone = not self.is_alive
-        if not gone:
+        self._state = "abandoned" if self.is_alive else "stopped"
+        if self.is_alive:
             self._log.warning("does not end and cannot be interrupted: it is abandoned; its rows are refused")
-        self._state = "stopped" if gone else "abandoned"
         return self._state
-
-    def _new_thread(self, role: str, work: Callable[[], None]) -> threading.Thread:
-        name = f"headwater-feed-{self.order.name}-{self.order.feed}{role}"
-        self._threads += [threading.Thread(target=work, name=name, daemon=True)]
-        return self._threads[-1]
 
     def _live(self) -> None:
         in_shard(self.order.shard)
@@ -180,6 +175,10 @@ class Feed:
             self._closed = source if first else self._closed
         if first:
             self._tell(source.close)
+
+    def _acknowledge(self, cursor: Any) -> None:
+        source = self._source or self._closed  # of one that has ended, the last rows become durable later
+        self._tell(source.ack, cursor)
 
     def _tell(self, hook: Callable[..., object], *args: object) -> None:
         try:

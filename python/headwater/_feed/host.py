@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import base64
+import json
 import os
 import threading
 from collections.abc import Callable
@@ -12,9 +13,10 @@ from functools import partial
 from typing import Any
 
 from headwater._author import registry
+from headwater._author.identity import identity_of
 from headwater._author.schema import arrow_schema
 from headwater._author.signature import OptionError
-from headwater._author.source import schema_of_source
+from headwater._author.source import Source, is_resumable, schema_of_source
 from headwater._feed.failure import explain
 from headwater._feed.feed import Feed
 from headwater._feed.order import Order
@@ -54,6 +56,8 @@ class Host:
         """An order to open a feed is taken at once, so that the order to stop it cannot come first."""
         if what == "open":
             self._open(Order.read(question), answer)
+        elif what == "durable":
+            self._durable(question, answer)
         else:
             work = {"load": self._load, "stop": self._stop}[what]
             guarded = partial(answering, partial(work, question, answer), answer)
@@ -76,7 +80,7 @@ class Host:
 
         def open_outlet(source: Any, failed: Callable[[BaseException], None]) -> Outlet:
             schema = schema_of_source(source)
-            return Outlet(
+            outlet = Outlet(
                 self._address.connect(f"feed {order.feed}"),
                 Packing(Converter(schema, order.on_bad_row)),
                 Pending.of(source, schema, order.batch_rows),
@@ -84,11 +88,20 @@ class Host:
                 linger=order.linger,
                 failed=failed,
             )
+            outlet.cursor = order.since
+            return outlet
 
         feed = Feed(order, open_outlet, opened)
         with self._lock:
             self._feeds[order.feed] = feed
         feed.start()
+
+    def _durable(self, question: dict[str, Any], answer: Answer) -> None:
+        with self._lock:
+            feed = self._feeds.get(question["feed"])
+        if feed is not None:
+            feed.acks.add(json.loads(question["cursor"]))
+        answer({"answer": {}})
 
     def _stop(self, question: dict[str, Any], answer: Answer) -> None:
         answer({"answer": {"state": self._end(question["feed"])}})
@@ -133,4 +146,7 @@ def _described(question: dict[str, Any]) -> dict[str, Any]:
         "schema": schema.json(),
         "arrowSchema": base64.b64encode(arrow_schema(schema).serialize()).decode("ascii"),
         "description": repr(source),
+        "resumable": is_resumable(type(source)),
+        "ack": type(source).ack is not Source.ack,
+        "identity": identity_of(source),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ class Order:
     on_bad_row: str
     linger: float
     batch_rows: int
+    since: Any = None
+    """The cursor to go on after."""
 
     @classmethod
     def read(cls, question: dict[str, Any]) -> Order:
@@ -67,6 +70,7 @@ class Order:
             on_bad_row=question["onBadRow"],
             linger=question["lingerMs"] / 1000,
             batch_rows=question["batchRows"],
+            since=json.loads(question.get("since", "null")),
         )
 
     @property

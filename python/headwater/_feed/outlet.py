@@ -177,7 +177,7 @@ class Outlet:
         batches, bad_row = self.packing.pack(taken.parts)
         error = bad_row or taken.error
         metadata: dict[str, str] = {}
-        if taken.has_cursor and error is None:
+        if taken.has_cursor and bad_row is None:
             metadata = {"headwater.cursor": to_json(taken.cursor), "headwater.shard": str(self._shard)}
         if taken.caught_up:
             metadata["headwater.caught_up"] = "true"

@@ -6,16 +6,39 @@ import ctypes
 import logging
 import random
 import threading
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
+from time import monotonic
 from typing import Any
 
 from headwater._feed.order import Order
 
-__all__ = ["FeedStopped", "back_off", "interrupt", "log_of"]
+__all__ = ["Crew", "FeedStopped", "back_off", "interrupt", "log_of"]
 
 
 class FeedStopped(BaseException):
     """Raised in the feed's thread when it has to end. No Exception: an author's handlers let it pass."""
+
+
+class Crew:
+    """The threads of one feed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._threads: list[threading.Thread] = []
+
+    def new(self, role: str, work: Callable[[], None]) -> threading.Thread:
+        self._threads += [threading.Thread(target=work, name=self._name + role, daemon=True)]
+        return self._threads[-1]
+
+    def join(self, deadline: float) -> None:
+        """Wait for all of them, those that were started."""
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - monotonic()))
+
+    @property
+    def is_alive(self) -> bool:
+        return any(thread.is_alive() for thread in self._threads)
 
 
 def interrupt(thread: threading.Thread) -> None:

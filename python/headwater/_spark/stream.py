@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -38,13 +39,19 @@ def stream(
     concurrency: int | None = None,
     linger: timedelta | str | None = None,
     batch_rows: int | None = None,
+    start_cursor: object = None,
+    log_bytes: int | str | None = None,
+    log_compression: str | None = None,
+    log_retain_batches: int | None = None,
+    log_retain_bytes: int | str | None = None,
 ) -> DataFrame:
     """A streaming DataFrame of `source`. The session is attached first where it is not yet.
 
     What is left at None keeps the default of the option of that name (`max_rows_per_trigger` is
     `maxRowsPerTrigger`). Sizes are bytes or a string such as "64m", durations a timedelta or a string such as
-    "250ms". A wrong value fails here, in a message that names the option, the value and what is allowed; with
-    Spark Connect, whose server looks at options when the stream is first analysed, at `.schema` or `start()`.
+    "250ms", `start_cursor` is any JSON. A wrong value fails here, in a message that names the option, the
+    value and what is allowed; with Spark Connect, whose server looks at options when the stream is first
+    analysed, at `.schema` or `start()`.
 
     >>> from headwater.sources import random_alpha
     >>> words = stream(spark, random_alpha(len=5), max_rows_per_trigger=1000)
@@ -67,6 +74,11 @@ def stream(
         "concurrency": concurrency,
         "linger": linger,
         "batch_rows": batch_rows,
+        "start_cursor": None if start_cursor is None else json.dumps(start_cursor),
+        "log_bytes": log_bytes,
+        "log_compression": log_compression,
+        "log_retain_batches": log_retain_batches,
+        "log_retain_bytes": log_retain_bytes,
     }
     set_here = {camel(name): encode(name, value) for name, value in common.items() if value is not None}
     if isinstance(source, JvmSource):

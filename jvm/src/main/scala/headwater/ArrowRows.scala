@@ -1,26 +1,65 @@
 package headwater
 
-/** Rows on their way to Spark: one Arrow record batch in its IPC form, and how many rows are in it. The rows are never
-  * looked into on the way; a task decodes them.
-  *
-  * @param cursor
-  *   where the upstream stands after the last row, if the source said so. It is in the bytes as well, as the batch's own
-  *   metadata.
+/** Rows on their way to Spark, numbered within themselves from 0. What they are is not looked into on the way; a task
+  * decodes them.
   */
-final case class ArrowRows(count: Int, bytes: Array[Byte], cursor: Option[Cursor] = None) {
+sealed trait Rows extends Serializable {
+  def count: Int
+
+  /** In bytes, as they came from the feed. */
+  def weight: Long
+
+  /** Where the driver's and the executors' Java alone cannot read them. */
+  def isElsewhere: Boolean = false
+
+  /** What the first `n` rows weigh. The weight of each row is not known, so the whole is spread evenly; neighbouring slices
+    * add up to the whole, to the byte.
+    */
+  final def weightOfFirst(n: Int): Long =
+    (weight / count) * n + (weight % count) * n / count
+}
+
+/** In memory: one Arrow record batch in its IPC form.
+  *
+  * @param schema
+  *   the Arrow schema it was written under, where that is not the source's own of today
+  */
+final case class ArrowRows(count: Int, bytes: Array[Byte], schema: Option[ArrowSchema] = None) extends Rows {
   require(count > 0, s"an Arrow batch must have rows, got $count")
 
-  /** What the first `n` rows weigh. A batch does not tell the weight of each row, so it is spread evenly; neighbouring
-    * slices add up to the whole, to the byte.
-    */
-  def weightOfFirst(n: Int): Long = bytes.length.toLong * n / count
+  override def weight: Long = bytes.length.toLong
 }
+
+/** In a file: some frames of a segment, one after the other. */
+final case class StoredRows(segment: String, position: Long, length: Long, count: Int, weight: Long)
+    extends Rows {
+  require(count > 0, s"a stored block must have rows, got $count")
+
+  override def isElsewhere: Boolean = !segment.startsWith("file:")
+}
+
+/** Nowhere: a file that held them is damaged or gone.
+  *
+  * @param why
+  *   names file and place
+  */
+final case class LostRows(count: Int, why: String) extends Rows {
+  override def weight: Long = 0
+}
+
+/** An Arrow schema in its IPC form. Compared by identity: whoever reads a file has one for all of its batches. */
+final class ArrowSchema(val bytes: Array[Byte]) extends Serializable
 
 /** The upstream's own position, any JSON, of one of the feeds that run side by side. */
 final case class Cursor(shard: Int, json: String)
 
-/** The rows `from until until` of one Arrow batch. Slices of a batch share its bytes. */
-final case class Slice(rows: ArrowRows, from: Int, until: Int) {
+/** What becomes durable together: rows, and where the upstream stands after them if the source said so. */
+final case class Parcel(rows: Seq[ArrowRows], cursor: Option[Cursor] = None) {
+  def weight: Long = rows.map(_.weight).sum
+}
+
+/** The rows `from until until` of some. Slices of the same rows share them. */
+final case class Slice(rows: Rows, from: Int, until: Int) {
   require(0 <= from && from < until && until <= rows.count, s"rows $from until $until of ${rows.count}")
 
   def count: Int = until - from
@@ -28,5 +67,5 @@ final case class Slice(rows: ArrowRows, from: Int, until: Int) {
 }
 
 object Slice {
-  def whole(rows: ArrowRows): Slice = Slice(rows, 0, rows.count)
+  def whole(rows: Rows): Slice = Slice(rows, 0, rows.count)
 }

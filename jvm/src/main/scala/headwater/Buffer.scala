@@ -5,7 +5,8 @@ import javax.annotation.concurrent.GuardedBy
 
 import scala.collection.mutable
 
-/** Where rows wait for Spark, in memory, between the feed that adds them and the commit that drops them.
+/** Where rows wait for Spark between the feed that adds them and the commit that drops them: in memory, or as an index of
+  * what lies in files.
   *
   * Rows are numbered by their seq. All of them lie on one line, and three marks move along it, never backwards:
   * {{{
@@ -55,7 +56,7 @@ private[headwater] final class Buffer(
     * @return
     *   false when the buffer was closed before all rows were in: the feed has to end
     */
-  def append(rows: ArrowRows): Boolean = locked {
+  def append(rows: Rows): Boolean = locked {
     var from = 0
     while (!closed && from < rows.count) {
       val until = from + rowsThatFit(rows, from)
@@ -67,6 +68,9 @@ private[headwater] final class Buffer(
     }
     from == rows.count
   }
+
+  /** Puts in what was there before this buffer, at its very beginning: nothing of it blocks. */
+  def restore(rows: Rows): Unit = locked(add(Slice.whole(rows)))
 
   /** The seq of the newest row; one below the first seq while there was none. */
   def latest: Long = locked(latestSeq)
@@ -168,15 +172,16 @@ private[headwater] final class Buffer(
   @GuardedBy("lock") private def waitingBytes: Long = addedBytes - weightUpTo(taken)
 
   /** How many rows of the batch, from row `from` on, may go in now. */
-  @GuardedBy("lock") private def rowsThatFit(rows: ArrowRows, from: Int): Int = {
+  @GuardedBy("lock") private def rowsThatFit(rows: Rows, from: Int): Int = {
     val waiting = latestSeq - taken
     val byRows = math.min(maxRows - waiting, (rows.count - from).toLong).toInt
     val room = maxBytes - waitingBytes
     var fit = byRows
     if (Slice(rows, from, rows.count).weight > room) {
       // Weights are spread evenly, so this is at most one row off; the loop puts that right.
-      fit =
-        math.min(byRows.toLong, math.max(room, 0L) * rows.count / math.max(1, rows.bytes.length) + 1).toInt
+      fit = math
+        .min(byRows.toDouble, math.max(room, 0L).toDouble * rows.count / math.max(1L, rows.weight) + 1)
+        .toInt
       while (fit > 0 && rows.weightOfFirst(from + fit) - rows.weightOfFirst(from) > room) fit -= 1
     }
     if (fit <= 0 && waiting == 0) 1 else math.max(fit, 0)
@@ -237,7 +242,18 @@ private[headwater] final class Buffer(
 private[headwater] object Buffer {
 
   /** The rows of a window, those up to and with `goneUpTo` being gone. Nothing is gone when `goneUpTo` is its start. */
-  final case class Window(slices: Vector[Slice], goneUpTo: Long)
+  final case class Window(slices: Vector[Slice], goneUpTo: Long) {
+
+    /** Ranges within it that are lost: after which row, up to which, and why. */
+    def lost: Vector[(Long, Long, String)] = {
+      var before = goneUpTo
+      slices.flatMap { slice =>
+        val range = (before, before + slice.count)
+        before = range._2
+        Option(slice.rows).collect { case LostRows(_, why) => (range._1, range._2, why) }
+      }
+    }
+  }
 
   /** @param lagNanos how long the oldest waiting row has waited */
   final case class Status(

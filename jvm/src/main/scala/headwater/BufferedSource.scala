@@ -13,7 +13,7 @@ import org.apache.spark.sql.execution.streaming.{Offset, Source}
 import org.apache.spark.sql.headwater.StreamingFrames
 import org.apache.spark.sql.types.StructType
 
-/** Spark's view of a feed: a V1 `Source` whose rows wait in a [[Buffer]], in memory.
+/** Spark's view of a feed: a V1 `Source` whose rows wait in a [[Store]].
   *
   * Spark calls, from the one thread of the query, for each batch: [[latestOffset]] (how far can this batch go?), then
   * [[commit]] of the batch before (you may forget those rows), then [[getBatch]] (give me the rows of `(start, end]`).
@@ -23,10 +23,10 @@ import org.apache.spark.sql.types.StructType
   * and for nothing if it did. Rows in memory did not survive, so a window of an earlier run is lost. That is said when the
   * batch is run, not when it is planned: only then is it known that somebody wants the rows.
   *
+  * @param openStore
+  *   makes the store; its argument is the position that Spark has, if any
   * @param newFeed
-  *   makes the feed; its argument is the seq of the first row
-  * @param run
-  *   names this life of the feed, in every offset
+  *   makes the feed for a store
   * @param description
   *   what progress reports and the UI show: no secret may be in it
   */
@@ -36,8 +36,8 @@ private[headwater] final class BufferedSource(
     override val schema: StructType,
     arrowSchema: Array[Byte],
     options: BufferedOptions,
-    newFeed: Long => Feed,
-    run: String,
+    openStore: Option[SeqOffset] => Store,
+    newFeed: Store => Feed,
     description: String,
     nanoTime: () => Long = () => System.nanoTime()
 ) extends Source
@@ -46,7 +46,9 @@ private[headwater] final class BufferedSource(
     with Logging {
   import BufferedSource._
 
-  private[this] val frames = new StreamingFrames(spark, description, schema, arrowSchema)
+  private[this] val losses = new Losses(name, options.failOnDataLoss)
+  private[this] val frames =
+    new StreamingFrames(spark, description, schema, arrowSchema, options.failOnDataLoss)
 
   @GuardedBy("this") private[this] var started: Option[Running] = None
   @GuardedBy("this") private[this] var stopped = false
@@ -56,7 +58,6 @@ private[headwater] final class BufferedSource(
   @GuardedBy("this") private[this] var fixedEnd: Option[Long] = None
   @GuardedBy("this") private[this] var lastBatchAt = nanoTime()
   @GuardedBy("this") private[this] var rowsInBatch = 0L
-  @GuardedBy("this") private[this] var rowsLost = 0L
 
   override def getDefaultReadLimit: ReadLimit = options.readLimit
 
@@ -64,22 +65,22 @@ private[headwater] final class BufferedSource(
   override def prepareForTriggerAvailableNow(): Unit = synchronized { forAvailableNow = true }
 
   override def latestOffset(start: AnyOffset, limit: ReadLimit): AnyOffset = {
-    val from = Option(start).fold(BeforeFirst)(seqOf)
-    val Running(buffer, thread) = runningFrom(from + 1)
+    val known = Option(start).map(parse)
+    val from = known.fold(BeforeFirst)(_.seq)
+    val running @ Running(store, thread) = runningFrom(known)
+    val buffer = store.buffer
     synchronized { rowsInBatch = 0 }
     buffer.take(from) // after a restart no getBatch has done it
     val bound = synchronized(forAvailableNow) match {
-      case true => endOfAvailableNow(buffer, thread)
+      case true => endOfAvailableNow(running)
       case false => buffer.latest
     }
     val admission = Admission.of(limit)
     val end = math.min(bound, buffer.endWithin(from, admission.maxRows, admission.maxBytes))
-    // The failure is looked at first: by then all rows that the feed gave are in the buffer, and they come before it.
-    thread.failure.filter(_ => from >= buffer.latest).foreach { e =>
-      throw new FeedFailedException(s"The feed of source '$name' failed: ${whatFailed(e)}", e)
-    }
+    // The failure is looked at first: once all rows that the feed gave are in the buffer, they come before it.
+    failureOf(running).filter(_ => from >= buffer.latest).foreach(throw _)
     if (end <= from || isTooFew(bound - from, admission, buffer, thread)) start
-    else SeqOffset(name, run, end)
+    else SeqOffset(name, store.run, end, store.durability)
   }
 
   override def getBatch(start: Option[Offset], end: Offset): DataFrame = {
@@ -89,12 +90,13 @@ private[headwater] final class BufferedSource(
       throw new InvalidOffsetException(
         s"Source '$name' was asked for a batch that ends before it begins: from ${start.orNull} to $end"
       )
-    val buffer = runningFrom(to.seq + 1).buffer
+    val store = runningFrom(Some(to)).store
     val window =
-      if (to.run == run) buffer.read(from, to.seq)
+      if (to.run == store.run) store.buffer.read(from, to.seq)
       else Buffer.Window(Vector.empty, goneUpTo = to.seq)
-    buffer.take(to.seq)
+    store.buffer.take(to.seq)
     val goneUpTo = window.goneUpTo // not the window: the frame must not hold its rows
+    val lost = window.lost
     val number = PlannedRows.put(window.slices)
     synchronized {
       planned = planned :+ (to.seq -> number)
@@ -103,20 +105,22 @@ private[headwater] final class BufferedSource(
     }
     if (synchronized(stopped)) dropPlanned(upTo = Long.MaxValue)
     frames.of(number) { () =>
-      if (goneUpTo > from) reportLoss(from, goneUpTo, to)
+      if (goneUpTo > from) losses.report(from, goneUpTo, whyGone(to, store))
+      lost.foreach { case (after, upTo, why) => losses.report(after, upTo, why) }
     }
   }
 
   override def commit(end: Offset): Unit = {
     val to = parse(end)
-    val buffer = runningFrom(to.seq + 1).buffer
+    val store = runningFrom(Some(to)).store
+    val buffer = store.buffer
     if (to.seq > buffer.latest)
       throw new InvalidOffsetException(
         s"Source '$name' was told to commit $end, but its latest row is ${buffer.latest}. Nothing was dropped."
       )
-    if (to.seq + 1 < buffer.firstNotDropped && to.run == run)
+    if (to.seq + 1 < buffer.firstNotDropped && to.run == store.run)
       logWarning(s"$description: commit of $end after a later one, ignored")
-    buffer.commit(to.seq)
+    store.commit(to.seq)
     dropPlanned(upTo = to.seq)
   }
 
@@ -124,24 +128,24 @@ private[headwater] final class BufferedSource(
 
   /** For the progress report: what is there, whatever the limits let through. */
   override def reportLatestOffset(): AnyOffset = synchronized(started)
-    .map(_.buffer.status)
-    .filter(_.readRows > 0)
-    .map(status => SeqOffset(name, run, status.latest))
+    .map(_.store)
+    .filter(_.buffer.status.readRows > 0)
+    .map(store => SeqOffset(name, store.run, store.buffer.latest, store.durability))
     .orNull
 
   override def metrics(latestConsumedOffset: Optional[AnyOffset]): JMap[String, String] = {
-    val (running, inBatch, lost) = synchronized((started, rowsInBatch, rowsLost))
-    val status = running.map(_.buffer.status)
+    val (running, inBatch) = synchronized((started, rowsInBatch))
+    val status = running.map(_.store.buffer.status)
     def of(value: Buffer.Status => Long): Long = status.fold(0L)(value)
-    Map(
+    (running.fold(Map.empty[String, Long])(_.store.metrics) ++ Map(
       "rowsInBatch" -> inBatch,
       "rowsRead" -> of(_.readRows),
-      "rowsLost" -> lost,
+      "rowsLost" -> losses.rows,
       "waitingRows" -> of(_.waitingRows),
       "waitingBytes" -> of(_.waitingBytes),
       "blockedMs" -> NANOSECONDS.toMillis(of(_.blockedNanos)),
       "lagMs" -> NANOSECONDS.toMillis(of(_.lagNanos))
-    ).map { case (name, value) => name -> value.toString }.asJava
+    )).map { case (name, value) => name -> value.toString }.asJava
   }
 
   override def stop(): Unit = {
@@ -150,16 +154,10 @@ private[headwater] final class BufferedSource(
       started
     }
     dropPlanned(upTo = Long.MaxValue)
-    running.foreach { case Running(buffer, thread) =>
+    running.foreach { case Running(store, thread) =>
       if (!thread.stop(StopMillis))
         logWarning(s"$description: the feed's thread did not end within $StopMillis ms")
-      val waiting = buffer.clear()
-      if (waiting > 0) {
-        val gone = s"$description: $waiting rows that no batch had taken are gone with the buffer"
-        if (synchronized(forAvailableNow))
-          logWarning(s"$gone, which was full, or was filled too late for this run")
-        else logInfo(gone)
-      }
+      store.close(synchronized(forAvailableNow))
     }
   }
 
@@ -168,21 +166,33 @@ private[headwater] final class BufferedSource(
   /** The feed starts with the first call that says where the stream stands, not when the source is made: Spark stops a
     * source only if all its siblings could be made as well.
     */
-  private def runningFrom(first: Long): Running = synchronized {
+  private def runningFrom(known: Option[SeqOffset]): Running = synchronized {
     started.getOrElse {
       if (stopped) throw new IllegalStateException(s"Source '$name' is stopped")
-      val buffer = new Buffer(options.bufferRows, options.bufferBytes, first, nanoTime)
-      val running = Running(buffer, new FeedThread(newFeed(first), buffer, s"headwater-feed-$name-$run"))
+      val store = openStore(known)
+      val running =
+        Running(store, new FeedThread(newFeed(store), store, s"headwater-feed-$name-${store.run}"))
       started = Some(running)
       running
     }
   }
 
+  /** What keeps rows from coming. That of the feed counts once all that it gave can be read. */
+  private def failureOf(running: Running): Option[Throwable] = {
+    val ofFeed = running.thread.failure.filter(_ => running.store.isSettled)
+    running.store.failure.orElse(ofFeed.map { e =>
+      new FeedFailedException(s"The feed of source '$name' failed: ${whatFailed(e)}", e)
+    })
+  }
+
   /** Waits here, in the first call, for the feed to catch up: an offset that does not move ends the query. */
-  private def endOfAvailableNow(buffer: Buffer, thread: FeedThread): Long =
+  private def endOfAvailableNow(running: Running): Long =
     synchronized(fixedEnd).getOrElse {
-      buffer.awaitCatchUp(options.availableNowWait)(thread.isCaughtUp)
-      val end = buffer.latest
+      val Running(store, thread) = running
+      store.buffer.awaitCatchUp(options.availableNowWait)(
+        thread.isCaughtUp && store.isSettled || store.failure.nonEmpty
+      )
+      val end = store.buffer.latest
       synchronized { fixedEnd = Some(end) }
       end
     }
@@ -202,16 +212,10 @@ private[headwater] final class BufferedSource(
     done.foreach { case (_, number) => PlannedRows.drop(number) }
   }
 
-  private def reportLoss(from: Long, goneUpTo: Long, end: SeqOffset): Unit = {
-    val why =
-      if (end.run == run) "they were dropped when a later batch was committed"
-      else s"they were in the memory of run ${end.run}, which is over (this is run $run)"
-    val what = s"Source '$name' lost the rows ${from + 1} to $goneUpTo: $why."
-    if (options.failOnDataLoss)
-      throw new DataLossException(s"$what Set the option failOnDataLoss to false to go on without them.")
-    logWarning(s"$what Going on without them, as failOnDataLoss is false.")
-    synchronized { rowsLost += goneUpTo - from }
-  }
+  private def whyGone(end: SeqOffset, store: Store): String =
+    if (end.run == store.run) "they were dropped when a later batch was committed"
+    else
+      s"they were in the ${end.durability.name} of run ${end.run}, which is over (this is run ${store.run})"
 
   private def whatFailed(e: Throwable): String = e match {
     case told: FeedFailedException => told.getMessage
@@ -239,5 +243,5 @@ private[headwater] object BufferedSource {
 
   private val BeforeFirst = -1L
 
-  private final case class Running(buffer: Buffer, thread: FeedThread)
+  private final case class Running(store: Store, thread: FeedThread)
 }

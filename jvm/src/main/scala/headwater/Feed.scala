@@ -17,12 +17,14 @@ trait Feed {
 /** Where a feed puts its rows. Any number of threads may use it. */
 trait Outlet {
 
-  /** Takes the rows of one Arrow batch. Blocks while the buffer is full.
+  /** Takes some rows, and where the upstream stands after them. Blocks while there is no room.
     *
     * @return
     *   false when the feed has to end
     */
-  def give(rows: ArrowRows): Boolean
+  def give(parcel: Parcel): Boolean
+
+  final def give(rows: ArrowRows): Boolean = give(Parcel(Seq(rows)))
 
   /** The feed has given all that its upstream has for now. A run that ends with what is available need not wait longer. */
   def caughtUp(): Unit

@@ -6,8 +6,8 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 
-/** The thread in which a feed fills a buffer. It starts at once, and after [[stop]] it is gone. */
-private[headwater] final class FeedThread(feed: Feed, buffer: Buffer, name: String) extends Logging {
+/** The thread in which a feed fills a store. It starts at once, and after [[stop]] it is gone. */
+private[headwater] final class FeedThread(feed: Feed, store: Store, name: String) extends Logging {
 
   @GuardedBy("this") private[this] var running = true
   @GuardedBy("this") private[this] var hasCaughtUp = false
@@ -37,7 +37,7 @@ private[headwater] final class FeedThread(feed: Feed, buffer: Buffer, name: Stri
       stopping = true
       !was
     }
-    buffer.close()
+    store.buffer.close()
     if (first) {
       try feed.close()
       catch { case NonFatal(e) => logWarning(s"$name: closing the feed failed", e) }
@@ -52,18 +52,18 @@ private[headwater] final class FeedThread(feed: Feed, buffer: Buffer, name: Stri
     catch { case e: Throwable => fail(e) }
     finally {
       synchronized { running = false }
-      buffer.wake()
+      store.buffer.wake()
     }
 
   private def outlet: Outlet = new Outlet {
-    override def give(rows: ArrowRows): Boolean = buffer.append(rows)
+    override def give(parcel: Parcel): Boolean = store.give(parcel)
 
     override def caughtUp(): Unit = {
       FeedThread.this.synchronized { hasCaughtUp = true }
-      buffer.wake()
+      store.buffer.wake()
     }
 
-    override def status: Buffer.Status = buffer.status
+    override def status: Buffer.Status = store.buffer.status
   }
 
   private def fail(e: Throwable): Unit = synchronized {

@@ -21,13 +21,19 @@ import org.apache.spark.internal.Logging
   *   its shards are called `id.0`, `id.1`, …
   * @param opening
   *   what Python is told to open, but for the shard
+  * @param inParcels
+  *   rows are handed on up to a cursor, so that they become durable together with it
+  * @param since
+  *   the cursor that a shard goes on after
   */
 private[headwater] final class PythonFeed(
     bridge: Bridge,
     id: String,
     opening: ObjectNode,
     shardCount: Int,
-    arrowSchema: Schema
+    arrowSchema: Schema,
+    inParcels: Boolean,
+    since: Int => Option[String]
 ) extends Feed
     with Logging {
   import PythonFeed._
@@ -45,6 +51,12 @@ private[headwater] final class PythonFeed(
     val threads = shards.map(_.start(out))
     threads.foreach(Waiting.join(_, Waiting.deadlineIn(Forever)))
     synchronized(failure).foreach(throw _)
+  }
+
+  /** Tells Python which cursors are durable, by shard. It does not wait for an answer. */
+  def durable(cursors: Map[Int, String]): Unit = cursors.foreach { case (shard, cursor) =>
+    if (!isClosing)
+      bridge.ask("durable", Peer.Json.createObjectNode().put("feed", s"$id.$shard").put("cursor", cursor))
   }
 
   /** Asks Python to end all shards, and waits until it has, or says that it cannot. */
@@ -87,6 +99,7 @@ private[headwater] final class PythonFeed(
     private[this] val connection = bridge.server.expect(name)
     @GuardedBy("this") private[this] var opened: Option[CompletableFuture[JsonNode]] = None
     private[this] val told = new AtomicBoolean
+    private[this] var gathered = Vector.empty[ArrowRows] // the reading thread's own
 
     def start(out: Outlet): Thread = {
       val thread = BridgeServer.daemon(s"headwater-feed-$name").newThread(() => live(out))
@@ -119,6 +132,7 @@ private[headwater] final class PythonFeed(
     /** Under the lock, so that the order to stop cannot overtake the one to open. */
     private def open(): Boolean = {
       val request = opening.deepCopy().put("feed", name).put("shard", index).put("shards", shardCount)
+      since(index).foreach(request.put("since", _))
       val answer = synchronized {
         opened = Option.when(!isOver)(bridge.ask("open", request))
         opened
@@ -146,7 +160,10 @@ private[headwater] final class PythonFeed(
     private def take(batch: ArrowStream.Batch, out: Outlet): Boolean = {
       batch.metadata.get(FailureKey).foreach(what => throw new FeedFailedException(what))
       val cursor = batch.metadata.get(CursorKey).map(Cursor(index, _))
-      val open = batch.rows == 0 || out.give(ArrowRows(batch.rows, batch.bytes, cursor))
+      if (batch.rows > 0) gathered :+= ArrowRows(batch.rows, batch.bytes)
+      val isWhole = cursor.nonEmpty || !inParcels
+      val open = !isWhole || cursor.isEmpty && gathered.isEmpty || out.give(Parcel(gathered, cursor))
+      if (isWhole) gathered = Vector.empty
       if (batch.metadata.contains(CaughtUpKey)) tellCaughtUp(out)
       open
     }

@@ -13,7 +13,8 @@ private[headwater] final case class PythonOptions(
     maxRestarts: Option[Long],
     onBadRow: String,
     linger: Long,
-    batchRows: Long
+    batchRows: Long,
+    startCursor: Option[String]
 ) {
 
   def writeTo(request: ObjectNode): ObjectNode = {
@@ -27,7 +28,8 @@ private[headwater] final case class PythonOptions(
 }
 
 private[headwater] object PythonOptions {
-  val names: Seq[String] = Seq("onError", "maxRestarts", "onBadRow", "concurrency", "linger", "batchRows")
+  val names: Seq[String] =
+    Seq("onError", "maxRestarts", "onBadRow", "concurrency", "linger", "batchRows", "startCursor")
 
   def read(options: SourceOptions): PythonOptions = {
     import SourceOptions._
@@ -37,7 +39,10 @@ private[headwater] object PythonOptions {
       maxRestarts = options.optional("maxRestarts")(wholeNumber(0)),
       onBadRow = options.optional("onBadRow")(oneOf("fail", "drop", "null")).getOrElse("fail"),
       linger = options.optional("linger")(duration).getOrElse(10000000L),
-      batchRows = options.optional("batchRows")(wholeNumber(1, 1 << 20)).getOrElse(8192L)
+      batchRows = options.optional("batchRows")(wholeNumber(1, 1 << 20)).getOrElse(8192L),
+      startCursor = options.optional("startCursor")(
+        SourceOptions.Reader("a cursor, as JSON")(text => Some(text).filter(_.nonEmpty))
+      )
     )
     if (read.maxRestarts.nonEmpty && read.onError != "restart")
       throw new InvalidOptionException(

@@ -3,9 +3,11 @@ package headwater
 import java.nio.ByteBuffer
 import java.util.{Base64, UUID}
 
+import scala.jdk.CollectionConverters._
 import scala.util.Try
 
 import com.fasterxml.jackson.databind.node.ObjectNode
+import headwater.log.{LogStore, Stores}
 import org.apache.arrow.vector.types.pojo.Schema
 import org.apache.spark.sql.{SparkSession, SQLContext}
 import org.apache.spark.sql.execution.streaming.Source
@@ -39,34 +41,59 @@ abstract class PythonProvider extends StreamProvider {
   ): Source = {
     val loaded = load(schema, parameters)
     val spark = sqlContext.sparkSession
-    val run = newRun()
     new BufferedSource(
       spark,
       loaded.name,
       loaded.schema,
       loaded.arrowSchema,
       loaded.buffered,
-      _ => feed(loaded, run, spark),
-      run,
+      Stores.opener(spark, metadataPath, loaded.buffered, newRun _, logOf(loaded, spark)),
+      store => feed(loaded, store, spark),
       loaded.description
     )
   }
 
-  private def feed(loaded: Loaded, run: String, spark: SparkSession): Feed = {
+  private def logOf(loaded: Loaded, spark: SparkSession): LogStore.Settings = LogStore.Settings(
+    loaded.name,
+    loaded.schema.json,
+    new ArrowSchema(loaded.arrowSchema),
+    loaded.python.concurrency,
+    loaded.isResumable,
+    loaded.identity,
+    loaded.buffered.logBytes,
+    Stores.segmentSettings(spark, loaded.buffered),
+    loaded.buffered.failOnDataLoss
+  )
+
+  private def feed(loaded: Loaded, store: Store, spark: SparkSession): Feed = {
     val opening = loaded.python.writeTo(loaded.request.deepCopy())
     queryOfThisThread(spark).foreach { case (id, name) =>
       opening.put("query", id)
       name.foreach(opening.put("queryName", _))
     }
     val arrowSchema = Schema.deserializeMessage(ByteBuffer.wrap(loaded.arrowSchema))
-    new PythonFeed(Bridge.current, run, opening, loaded.python.concurrency, arrowSchema)
+    // Not the run: that of a log outlives the feed, and Python may still be busy with the one before.
+    val feed = new PythonFeed(
+      Bridge.current,
+      newRun(),
+      opening,
+      loaded.python.concurrency,
+      arrowSchema,
+      inParcels = loaded.isResumable && store.durability == Durability.Log,
+      shard => store.cursors.get(shard).orElse(loaded.python.startCursor.map(Cursors.fromOption))
+    )
+    store match {
+      case log: LogStore if loaded.hasAck => log.onDurable(feed.durable)
+      case _ =>
+    }
+    feed
   }
 
   private def load(schema: Option[StructType], parameters: Map[String, String]): Loaded = {
     val (source, written) = sourceIn(SourceOptions.written(parameters))
     val (ours, authors) = SourceOptions.split(written, Names)
     val options = new SourceOptions(source.takeWhile(_ != '@'), ours, Names)
-    val buffered = BufferedOptions.read(options)
+    val buffered = BufferedOptions.read(options, Durability.Log)
     val python = PythonOptions.read(options)
     val request = Peer.Json.createObjectNode().put("source", source)
     val texts = request.putObject("options")
@@ -81,6 +108,12 @@ abstract class PythonProvider extends StreamProvider {
               "wait when it is made; that belongs in its read()."
           )
         )
+    val isResumable = answer.path("resumable").asBoolean
+    for (cursor <- python.startCursor if !isResumable)
+      throw new InvalidOptionException(
+        s"Option 'startCursor' of source '${answer.path("name").asText}' is '$cursor', and the source is not resumable: its " +
+          "read takes no parameter 'since'."
+      )
     Loaded(
       answer.path("name").asText,
       DataType.fromJson(answer.path("schema").asText).asInstanceOf[StructType],
@@ -88,7 +121,10 @@ abstract class PythonProvider extends StreamProvider {
       answer.path("description").asText,
       request,
       buffered,
-      python
+      python,
+      isResumable,
+      answer.path("ack").asBoolean,
+      answer.path("identity").fields.asScala.map(entry => entry.getKey -> entry.getValue.asText).toMap
     )
   }
 }
@@ -128,7 +164,10 @@ private object PythonProvider {
       description: String,
       request: ObjectNode,
       buffered: BufferedOptions,
-      python: PythonOptions
+      python: PythonOptions,
+      isResumable: Boolean,
+      hasAck: Boolean,
+      identity: Map[String, String]
   )
 
   /** The thread of a query carries the query's id; its name, if it has one, is with the session that started it. */

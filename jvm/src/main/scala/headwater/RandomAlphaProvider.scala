@@ -2,6 +2,7 @@ package headwater
 
 import java.security.SecureRandom
 
+import headwater.log.{LogStore, Stores}
 import org.apache.spark.sql.SQLContext
 import org.apache.spark.sql.execution.streaming.Source
 import org.apache.spark.sql.types.{StringType, StructType, TimestampType}
@@ -41,14 +42,27 @@ final class RandomAlphaProvider extends StreamProvider {
   ): Source = {
     val options = Options.read(parameters)
     val seed = options.seed.getOrElse(new SecureRandom().nextLong())
+    val spark = sqlContext.sparkSession
+    val arrowSchema = RandomAlpha.arrowSchema.serializeAsMessage()
+    def log = LogStore.Settings(
+      Name,
+      Schema.json,
+      new ArrowSchema(arrowSchema),
+      shards = 1,
+      isResumable = false,
+      identity = Map.empty,
+      options.buffered.logBytes,
+      Stores.segmentSettings(spark, options.buffered),
+      options.buffered.failOnDataLoss
+    )
     new BufferedSource(
-      sqlContext.sparkSession,
+      spark,
       Name,
       Schema,
-      RandomAlpha.arrowSchema.serializeAsMessage(),
+      arrowSchema,
       options.buffered,
-      first => new RandomAlpha(options.length, options.rowsPerSecond, seed, first),
-      run = newRun(),
+      Stores.opener(spark, metadataPath, options.buffered, newRun _, log),
+      store => new RandomAlpha(options.length, options.rowsPerSecond, seed, store.next),
       description = s"$Name[len=${options.length}, rowsPerSecond=${options.rowsPerSecond}]"
     )
   }
@@ -72,7 +86,7 @@ private object RandomAlphaProvider {
         options.required("len")(wholeNumber(1, 65536)).toInt,
         options.optional("rowsPerSecond")(wholeNumber(0, 1000000000)).getOrElse(500L),
         options.optional("seed")(anyLong),
-        BufferedOptions.read(options)
+        BufferedOptions.read(options, Durability.Memory)
       )
     }
   }

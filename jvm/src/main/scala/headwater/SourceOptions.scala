@@ -29,6 +29,9 @@ private[headwater] final class SourceOptions(
     written.map { case (name, value) => knownByPlain.getOrElse(plain(name), unknown(name)) -> value }
   }
 
+  /** The names of those that were set, as they are documented. */
+  def set: Seq[String] = known.filter(values.contains)
+
   def optional[T](name: String)(read: Reader[T]): Option[T] = values.get(name).map(parse(name, _, read))
 
   def required[T](name: String)(read: Reader[T]): T =

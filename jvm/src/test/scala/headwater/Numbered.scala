@@ -8,7 +8,7 @@ object Numbered {
     ArrowRows(count, ByteBuffer.allocate(math.max(8, bytes)).putLong(firstId).array)
 
   def ids(slices: Seq[Slice]): Seq[Long] = slices.flatMap { slice =>
-    val first = ByteBuffer.wrap(slice.rows.bytes).getLong
+    val first = ByteBuffer.wrap(slice.rows.asInstanceOf[ArrowRows].bytes).getLong
     (first + slice.from) until (first + slice.until)
   }
 }

@@ -19,7 +19,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
   private final class Fixture(val bridge: Bridge, val python: ScriptedPython, shards: Int) {
     val id = s"feed${ids.incrementAndGet()}"
     val opening = Peer.Json.createObjectNode().put("source", "letters").put("onError", "fail")
-    val feed = new PythonFeed(bridge, id, opening, shards, Script.arrowSchema)
+    val feed = new PythonFeed(bridge, id, opening, shards, Script.arrowSchema, inParcels = false, _ => None)
 
     def shard(index: Int = 0): Caller = python.started(s"$id.$index")
     def open(index: Int = 0): String = s"open $id.$index"
@@ -40,7 +40,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     /** Runs it as a source does, into a buffer. */
     def inBuffer(maxRows: Long = 1000)(body: (FeedThread, Buffer) => Unit): Unit = {
       val buffer = new Buffer(maxRows, Long.MaxValue, first = 0)
-      val thread = new FeedThread(feed, buffer, s"headwater-feed-$id")
+      val thread = new FeedThread(feed, InBuffer(buffer), s"headwater-feed-$id")
       try body(thread, buffer)
       finally assert(thread.stop(20000))
     }
@@ -67,7 +67,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
         assert(told.path("shard").asInt == 0 && told.path("shards").asInt == 1)
         (0 until 100).foreach(i => shard.send(ArrowBytes.batch(Seq(2L * i, 2L * i + 1))))
         Script.await(s"got ${run.values}")(run.values.length == 200)
-        assert(run.values == (0L until 200L) && run.rows.forall(_.cursor.isEmpty))
+        assert(run.values == (0L until 200L) && run.parcels.forall(_.cursor.isEmpty))
         assert(run.isAlive && run.caughtUps == 0)
       }
       assert(f.opening.size == 2, "the order is not changed by being sent")
@@ -84,7 +84,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
         Script.await("no rows came")(run.rows.length == 2)
         f.shard(1).send(ArrowBytes.batch(Seq(8)))
         Script.await("no rows came")(run.rows.length == 3)
-        assert(run.rows.map(_.cursor) == Seq(Some(Cursor(2, cursor)), Some(Cursor(0, "1")), None))
+        assert(run.parcels.map(_.cursor) == Seq(Some(Cursor(2, cursor)), Some(Cursor(0, "1")), None))
         assert(run.values == Seq(5, 6, 7, 8))
       }
     }
@@ -192,7 +192,15 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
   test("without a Python the run fails at once and says what to do") {
     val bridge = new Bridge(unix = true)
     try {
-      val feed = new PythonFeed(bridge, "alone", Peer.Json.createObjectNode(), 2, Script.arrowSchema)
+      val feed = new PythonFeed(
+        bridge,
+        "alone",
+        Peer.Json.createObjectNode(),
+        2,
+        Script.arrowSchema,
+        inParcels = false,
+        _ => None
+      )
       val run = new Run(feed)
       run.awaitEnd()
       assert(run.failure.get.isInstanceOf[BridgeException])
@@ -480,7 +488,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
           shard.foreach(s => Try(s.send(ArrowBytes.schema ++ ArrowBytes.batch(Seq(1, 2, 3)))))
         }
         val buffer = new Buffer(maxRows = 2, Long.MaxValue, first = 0)
-        val thread = new FeedThread(f.feed, buffer, s"headwater-feed-${f.id}")
+        val thread = new FeedThread(f.feed, InBuffer(buffer), s"headwater-feed-${f.id}")
         val until = System.nanoTime() + random.nextInt(3000000)
         while (System.nanoTime() < until) Thread.onSpinWait() // this is what the test is about
         assert(millis(assert(thread.stop(4000))) < 3000, s"round $round")
@@ -498,7 +506,7 @@ object PythonFeedSuite {
 
   /** A run of a feed, in a thread of its own, into a list. */
   private final class Run(feed: Feed, most: Int = Int.MaxValue) extends Outlet {
-    private val taken = new ConcurrentLinkedQueue[ArrowRows]
+    private val taken = new ConcurrentLinkedQueue[Parcel]
     private val marks = new AtomicInteger
     @volatile var failure: Option[Throwable] = None
 
@@ -511,7 +519,8 @@ object PythonFeedSuite {
     thread.setDaemon(true)
     thread.start()
 
-    def rows: Seq[ArrowRows] = taken.asScala.toSeq
+    def parcels: Seq[Parcel] = taken.asScala.toSeq
+    def rows: Seq[ArrowRows] = parcels.flatMap(_.rows)
     def values: Seq[Long] = rows.flatMap(ArrowStreamSuite.longs)
     def caughtUps: Int = marks.get
     def isAlive: Boolean = thread.isAlive
@@ -520,8 +529,8 @@ object PythonFeedSuite {
       if (isAlive) throw new AssertionError(s"the run goes on: ${thread.getStackTrace.mkString("\n")}")
     }
 
-    override def give(rows: ArrowRows): Boolean = {
-      taken.add(rows)
+    override def give(parcel: Parcel): Boolean = {
+      taken.add(parcel)
       taken.size < most
     }
     override def caughtUp(): Unit = marks.incrementAndGet()

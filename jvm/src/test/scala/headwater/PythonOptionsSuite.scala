@@ -18,7 +18,8 @@ class PythonOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
       maxRestarts = None,
       onBadRow = "fail",
       linger = 10000000L,
-      batchRows = 8192
+      batchRows = 8192,
+      startCursor = None
     )
     assert(read() == defaults)
   }
@@ -32,7 +33,7 @@ class PythonOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
       "linger" -> "2s",
       "batch_rows" -> "1048576"
     )
-    assert(all == PythonOptions(256, "restart", Some(0L), "null", 2000000000L, 1048576L))
+    assert(all == PythonOptions(256, "restart", Some(0L), "null", 2000000000L, 1048576L, None))
   }
 
   test("a value that cannot be used is refused with option, value and what is allowed") {

@@ -13,6 +13,7 @@ import org.apache.arrow.vector.{BigIntVector, VectorSchemaRoot, VectorUnloader}
 import org.apache.arrow.vector.ipc.WriteChannel
 import org.apache.arrow.vector.ipc.message.MessageSerializer
 import org.apache.arrow.vector.types.pojo.{ArrowType, Field, FieldType, Schema}
+import headwater.log.{LogStore, Stores}
 import org.apache.spark.sql.SQLContext
 import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap
 import org.apache.spark.sql.execution.streaming.Source
@@ -150,7 +151,7 @@ class ScriptProvider extends StreamSourceProvider {
     val name = parameters("source")
     if (name == "broken") throw new IllegalStateException("this source cannot be made")
     val written = parameters.asInstanceOf[CaseInsensitiveMap[String]].originalMap - "source"
-    ScriptProvider.newSource(sqlContext, name, written)
+    ScriptProvider.newSource(sqlContext, name, written, metadataPath)
   }
 }
 
@@ -160,17 +161,35 @@ object ScriptProvider {
   def newSource(
       sqlContext: SQLContext,
       name: String,
-      written: Map[String, String] = Map.empty
-  ): BufferedSource =
+      written: Map[String, String] = Map.empty,
+      folder: String = "file:/nowhere"
+  ): BufferedSource = {
+    val spark = sqlContext.sparkSession
+    val options =
+      BufferedOptions.read(new SourceOptions(name, written, BufferedOptions.names), Durability.Memory)
+    val arrowSchema = Script.arrowSchema.serializeAsMessage()
+    val nanoTime = () => Script(name).nanoTime.get
+    def log = LogStore.Settings(
+      name,
+      Script.schema.json,
+      new ArrowSchema(arrowSchema),
+      shards = 1,
+      isResumable = false,
+      identity = Map.empty,
+      options.logBytes,
+      Stores.segmentSettings(spark, options),
+      options.failOnDataLoss
+    )
     new BufferedSource(
-      sqlContext.sparkSession,
+      spark,
       name,
       Script.schema,
-      Script.arrowSchema.serializeAsMessage(),
-      BufferedOptions.read(new SourceOptions(name, written, BufferedOptions.names)),
+      arrowSchema,
+      options,
+      Stores.opener(spark, folder, options, () => f"${runs.incrementAndGet()}%016x", log, nanoTime),
       _ => Script(name).newFeed(),
-      run = f"${runs.incrementAndGet()}%016x",
       description = s"script[$name]",
-      nanoTime = () => Script(name).nanoTime.get
+      nanoTime = nanoTime
     )
+  }
 }

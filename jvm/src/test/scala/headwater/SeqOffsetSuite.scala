@@ -19,9 +19,10 @@ class SeqOffsetSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Tabl
 
   test("what version 1 wrote is read, and written again, to the letter") {
     val lines = Using.resource(Source.fromResource("golden/seq-offset-v1.txt"))(_.getLines().toList)
-    assert(lines.size == 3)
+    assert(lines.size == 4)
     lines.foreach(line => assert(SeqOffset.parse(line).json == line))
-    assert(lines.map(SeqOffset.parse).map(_.seq) == Seq(0L, 41L, Long.MaxValue))
+    assert(lines.map(SeqOffset.parse).map(_.seq) == Seq(0L, 41L, Long.MaxValue, 7L))
+    assert(lines.map(SeqOffset.parse(_).durability.name) == Seq("memory", "memory", "memory", "log"))
   }
 
   test("an offset survives its JSON, which is one line and equal only to itself") {

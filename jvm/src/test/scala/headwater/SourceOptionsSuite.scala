@@ -9,7 +9,8 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
   private def options(written: (String, String)*) =
     new SourceOptions("letters", written.toMap, "len" +: BufferedOptions.names)
 
-  private def buffered(written: (String, String)*) = BufferedOptions.read(options(written: _*))
+  private def buffered(written: (String, String)*) =
+    BufferedOptions.read(options(written: _*), Durability.Memory)
 
   test("names match ignoring case and underscores") {
     Seq("maxRowsPerTrigger", "max_rows_per_trigger", "MAXROWSPERTRIGGER", "maxrowspertrigger").foreach {
@@ -28,9 +29,23 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
         minRowsPerTrigger = None,
         maxTriggerDelay = 900000000000L,
         availableNowWait = 10000000000L,
-        failOnDataLoss = true
+        failOnDataLoss = true,
+        durability = Durability.Memory,
+        logBytes = 4L << 30,
+        logCompression = "none",
+        logRetainBatches = None,
+        logRetainBytes = 1L << 30
       )
     )
+  }
+
+  test("options of the log are for the log, and those of the buffer for memory") {
+    assert(buffered("durability" -> "LOG", "logBytes" -> "1k", "logRetainBatches" -> "0").logBytes == 1024)
+    val wrong = Seq(Seq("durability" -> "log", "bufferRows" -> "3"), Seq("logCompression" -> "lz4"))
+    wrong.foreach { written =>
+      val error = intercept[InvalidOptionException](buffered(written: _*))
+      assert(error.getMessage.contains(s"Option '${written.last._1}' means nothing with durability"))
+    }
   }
 
   test("sizes and durations have units") {

@@ -1,7 +1,10 @@
 package org.apache.spark.sql.headwater
 
-import headwater.{Cargo, PlannedRows, Parts, SliceRows}
+import headwater.{ArrowRows, Cargo, DataLossException, PlannedRows, Parts, SliceRows}
+import headwater.log.{DamagedException, StoredSlices}
+import org.apache.hadoop.conf.Configuration
 import org.apache.spark.{Partition, SparkConf, SparkContext, TaskContext}
+import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{DataFrame, SparkSession}
 import org.apache.spark.sql.catalyst.InternalRow
@@ -9,7 +12,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.classic
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.ArrowUtils
-import org.apache.spark.util.MutableURLClassLoader
+import org.apache.spark.util.{MutableURLClassLoader, SerializableConfiguration}
 
 /** Arrow batches in [[PlannedRows]] as streaming DataFrames. The one file in Spark's own package:
   * `internalCreateDataFrame` and Spark's Arrow allocator are `private[sql]`.
@@ -20,8 +23,18 @@ import org.apache.spark.util.MutableURLClassLoader
   * @param name
   *   what the plan shows
   */
-final class StreamingFrames(spark: SparkSession, name: String, schema: StructType, arrowSchema: Array[Byte]) {
+final class StreamingFrames(
+    spark: SparkSession,
+    name: String,
+    schema: StructType,
+    arrowSchema: Array[Byte],
+    failOnDataLoss: Boolean
+) {
   private[this] val session = spark.asInstanceOf[classic.SparkSession]
+
+  /** For tasks that read files of the log, where Hadoop has to be asked how. */
+  private[this] lazy val hadoop =
+    session.sparkContext.broadcast(new SerializableConfiguration(session.sessionState.newHadoopConf()))
 
   private[this] lazy val analysed: LogicalPlan = {
     val none = session.sparkContext.emptyRDD[InternalRow]
@@ -37,7 +50,9 @@ final class StreamingFrames(spark: SparkSession, name: String, schema: StructTyp
     *   called on the driver when the frame is first run, and not if it is only planned
     */
   def of(number: Long)(onRun: () => Unit): DataFrame = {
-    val rdd = new ArrowRDD(session.sparkContext, arrowSchema, number, onRun).setName(name)
+    val conf = Option.when(PlannedRows.get(number).exists(_.rows.isElsewhere))(hadoop)
+    val rdd =
+      new ArrowRDD(session.sparkContext, arrowSchema, number, conf, failOnDataLoss, onRun).setName(name)
     // By position: the other fields of the leaf, and its constructor, differ between lines of Spark.
     val fields = analysed.productIterator.map {
       case _: RDD[_] => rdd
@@ -53,32 +68,45 @@ private final class ArrowRDD(
     context: SparkContext,
     arrowSchema: Array[Byte],
     number: Long,
+    hadoop: Option[Broadcast[SerializableConfiguration]],
+    failOnDataLoss: Boolean,
     @transient onRun: () => Unit
 ) extends RDD[InternalRow](context, Nil) {
 
   override protected def getPartitions: Array[Partition] = {
     onRun()
     val byNumber = sparkContext.isLocal && ArrowRDD.tasksSeeOurClasses(sparkContext.getConf)
+    val slices = PlannedRows.get(number)
+    // What travels in the task is kept small; what lies in files need not be.
+    val travels = !byNumber && slices.exists(_.rows.isInstanceOf[ArrowRows])
     val ends =
-      Parts.ends(
-        PlannedRows.get(number),
-        sparkContext.defaultParallelism,
-        if (byNumber) Long.MaxValue else Parts.MaxBytes
-      )
+      Parts.ends(slices, sparkContext.defaultParallelism, if (travels) Parts.MaxBytes else Long.MaxValue)
     ends.indices.map { i =>
       new ArrowPartition(i, Cargo(number, if (i == 0) 0 else ends(i - 1), ends(i), byNumber)): Partition
     }.toArray
   }
 
   override def compute(split: Partition, task: TaskContext): Iterator[InternalRow] = {
-    val rows = new SliceRows(
-      arrowSchema,
+    val slices = new StoredSlices(
       split.asInstanceOf[ArrowPartition].cargo.slices.iterator,
-      ArrowUtils.rootAllocator.newChildAllocator("headwater", 0, Long.MaxValue)
+      () => hadoop.fold(new Configuration)(_.value.value),
+      damaged
     )
-    task.addTaskCompletionListener[Unit](_ => rows.close())
+    val allocator = ArrowUtils.rootAllocator.newChildAllocator("headwater", 0, Long.MaxValue)
+    val rows = new SliceRows(arrowSchema, slices, allocator)
+    task.addTaskCompletionListener[Unit] { _ =>
+      slices.close()
+      rows.close()
+    }
     rows
   }
+
+  private def damaged(e: DamagedException): Unit =
+    if (failOnDataLoss)
+      throw new DataLossException(
+        s"${e.getMessage}. Set the option failOnDataLoss to false to go on without these rows."
+      )
+    else logWarning(s"${e.getMessage}. Going on without these rows, as failOnDataLoss is false.")
 }
 
 private object ArrowRDD {

@@ -1,0 +1,158 @@
+package headwater.log
+
+import java.io.{Closeable, IOException, RandomAccessFile}
+import java.nio.ByteBuffer
+import java.nio.channels.FileChannel
+import java.nio.file.{Files, NoSuchFileException, Path, StandardCopyOption, StandardOpenOption}
+import java.util.concurrent.ConcurrentHashMap
+
+import scala.jdk.CollectionConverters._
+import scala.util.Using
+
+import headwater.Waiting
+
+/** On a local disk, without Hadoop in between: its local file system keeps checksums of its own and does not sync.
+  *
+  * A file's bytes are made durable by syncing the file, its name by syncing the folder, and the folder's own name by syncing
+  * the folder above.
+  *
+  * @param durable
+  *   false for a folder that goes with the query: nothing is synced
+  */
+private[headwater] final class LocalFiles(folder: Path, durable: Boolean) extends LogFiles {
+  import LocalFiles.LockMillis
+
+  makeFolder(folder)
+
+  override def pathOf(name: String): String = folder.resolve(name).toUri.toString
+
+  override def list(): Seq[String] =
+    Using.resource(Files.list(folder))(_.iterator.asScala.map(_.getFileName.toString).toVector)
+
+  override def read(name: String): LogFiles.In = LocalFiles.open(folder.resolve(name))
+
+  override def writeWhole(name: String, bytes: Array[Byte]): Unit = {
+    val fresh = folder.resolve(s"$name.tmp")
+    Files.deleteIfExists(fresh)
+    Using.resource(newFile(fresh)) { out =>
+      writeFully(out, bytes)
+      if (durable) out.force(true)
+    }
+    Files.move(fresh, folder.resolve(name), StandardCopyOption.ATOMIC_MOVE)
+    syncFolder(folder)
+  }
+
+  override def create(name: String): LogFiles.Out = new LogFiles.Out {
+    private[this] val out = newFile(folder.resolve(name))
+    private[this] var isNamed = false
+
+    override def write(bytes: Array[Byte]): Unit = writeFully(out, bytes)
+
+    override def sync(): Unit = if (durable) {
+      out.force(false)
+      if (!isNamed) syncFolder(folder)
+      isNamed = true
+    }
+
+    override def close(): Unit = out.close()
+  }
+
+  override def delete(name: String): Unit = Files.deleteIfExists(folder.resolve(name))
+
+  override def sync(name: String): Unit = if (durable) {
+    Using.resource(FileChannel.open(folder.resolve(name), StandardOpenOption.WRITE))(_.force(true))
+    syncFolder(folder)
+  }
+
+  override def canAppend: Boolean = true
+
+  /** The operating system's own lock: it goes with its process, so a restart after kill -9 finds none. It also goes when
+    * its process closes that file, by whatever handle: so another query of the same process must not even open it.
+    */
+  override def lock(): Closeable = {
+    val path = folder.toRealPath().resolve("lock")
+    // Who had it may be about to end, and a query that was stopped may still be writing.
+    val deadline = Waiting.deadlineIn(LockMillis)
+    var lock = LocalFiles.lock(path)
+    while (lock.isLeft && System.nanoTime() < deadline) {
+      Thread.sleep(20)
+      lock = LocalFiles.lock(path)
+    }
+    lock.fold(
+      who => throw new IOException(s"$path is locked by $who: one query at a time may use a checkpoint"),
+      identity
+    )
+  }
+
+  private def newFile(path: Path): FileChannel =
+    FileChannel.open(path, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)
+
+  private def writeFully(out: FileChannel, bytes: Array[Byte]): Unit = {
+    val buffer = ByteBuffer.wrap(bytes)
+    while (buffer.hasRemaining) {
+      // In pieces: the JDK keeps a direct buffer for each thread, as large as the largest write.
+      val piece = buffer.duplicate().limit(math.min(buffer.limit(), buffer.position() + (1 << 20)))
+      buffer.position(buffer.position() + out.write(piece))
+    }
+  }
+
+  /** As deep as it has to be, and the name of each new folder is durable too. */
+  private def makeFolder(path: Path): Unit = if (!Files.isDirectory(path)) {
+    Option(path.getParent).foreach(makeFolder)
+    Files.createDirectories(path)
+    Option(path.getParent).foreach(syncFolder)
+  }
+
+  private def syncFolder(path: Path): Unit =
+    if (durable) Using.resource(FileChannel.open(path, StandardOpenOption.READ))(_.force(true))
+}
+
+private[headwater] object LocalFiles {
+
+  /** Files that this process has locked. */
+  private[this] val locked = ConcurrentHashMap.newKeySet[Path]()
+
+  /** Takes the lock, or says who has it. */
+  private def lock(path: Path): Either[String, Closeable] =
+    if (!locked.add(path)) Left("another query of this application")
+    else {
+      var taken = false
+      try {
+        val file = FileChannel.open(path, StandardOpenOption.CREATE, StandardOpenOption.WRITE)
+        try taken = file.tryLock() != null
+        finally if (!taken) file.close()
+        if (!taken) Left("another process")
+        else
+          Right { () =>
+            if (file.isOpen) {
+              file.close()
+              locked.remove(path)
+              ()
+            }
+          }
+      } finally if (!taken) locked.remove(path)
+    }
+  private val LockMillis = 3000L
+
+  /** Not a channel: an interrupt would close it, and Spark interrupts the query's thread and its tasks. */
+  def open(path: Path): LogFiles.In = new LogFiles.In {
+    if (!Files.exists(path)) throw new NoSuchFileException(path.toString)
+    private[this] val file = new RandomAccessFile(path.toFile, "r")
+
+    override def length: Long = file.length()
+
+    override def readAt(position: Long, into: Array[Byte], length: Int): Int = {
+      file.seek(position)
+      var read = 0
+      var more = true
+      while (more && read < length) {
+        val n = file.read(into, read, length - read)
+        more = n > 0
+        if (more) read += n
+      }
+      read
+    }
+
+    override def close(): Unit = file.close()
+  }
+}

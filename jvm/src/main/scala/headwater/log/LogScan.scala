@@ -1,0 +1,198 @@
+package headwater.log
+
+import java.io.IOException
+
+import scala.collection.mutable
+import scala.util.Using
+
+import headwater.{Cursor, LostRows, Rows, StoredRows}
+
+/** What a log holds, found by reading the heads of all its frames, on a start.
+  *
+  * @param rows
+  *   in order, each with the seq of its first row; without a gap, since rows that are missing stand there as lost
+  * @param next
+  *   the seq of the next row
+  * @param commits
+  *   what Spark has committed, as far as it is still known
+  * @param torn
+  *   segments in which nothing stands and of which nothing is missing
+  */
+private[headwater] final case class LogScan(
+    rows: Vector[(Long, Rows)],
+    segments: Vector[LogScan.Segment],
+    cursors: Map[Int, String],
+    commits: Vector[Long],
+    next: Long,
+    epoch: Long,
+    torn: Vector[String]
+)
+
+private[headwater] object LogScan {
+
+  /** @param last the seq of its last row; one below its first if it has none */
+  final case class Segment(name: String, first: Long, last: Long, bytes: Long)
+
+  /** Frames are read together up to this weight, so that the index of a long log stays small. */
+  val BlockBytes: Long = 512 << 10
+
+  def of(files: LogFiles, first: Long): LogScan = new Scanner(files, first).result
+
+  private final class Scanner(files: LogFiles, first: Long) {
+    private[this] val rows = Vector.newBuilder[(Long, Rows)]
+    private[this] val segments = Vector.newBuilder[Segment]
+    private[this] val commits = Vector.newBuilder[Long]
+    private[this] val cursors = mutable.Map.empty[Int, String]
+    private[this] val torn = Vector.newBuilder[String]
+    private[this] var expected = first
+    private[this] var damage: Option[String] = None
+
+    private[this] val names =
+      files.list().flatMap(name => SegmentHeader.parse(name).map(_ -> name)).sorted.map(_._2)
+
+    def result: LogScan = {
+      val headers = names.map(name => name -> headerOf(name))
+      val firsts = headers.map(_._2.map(_.first).getOrElse(Long.MaxValue))
+      // What later segments begin with ends the ones before them.
+      val limits = firsts.scanRight(Long.MaxValue)(math.min).tail
+      // Those before the oldest were dropped; unless it is there and cannot be read.
+      firsts.headOption.filter(_ < Long.MaxValue).foreach(oldest => expected = math.max(expected, oldest))
+      val last = firsts.lastIndexWhere(_ < Long.MaxValue)
+      headers.zip(limits).zipWithIndex.foreach {
+        case (((name, Right(header)), limit), i) => read(name, header, limit, isLast = i == last)
+        case (((name, Left(what)), limit), _) => skip(name, what, limit)
+      }
+      val epoch = names.lastOption.flatMap(SegmentHeader.parse).fold(0L)(_._1)
+      LogScan(
+        rows.result(),
+        segments.result(),
+        cursors.toMap,
+        commits.result(),
+        expected,
+        epoch,
+        torn.result()
+      )
+    }
+
+    private def headerOf(name: String): Either[String, SegmentHeader] =
+      Using.resource(open(name))(_.opened.map(_._2))
+
+    private def open(name: String): SegmentFile = new SegmentFile(files.pathOf(name), files.read(name))
+
+    /** A segment without a header. Nothing of it counts; all but its last group was durable. */
+    private def skip(name: String, what: String, limit: Long): Unit = Using.resource(open(name)) { file =>
+      val groups = file.groups
+      if (groups.isEmpty && (limit == Long.MaxValue || limit <= expected)) torn += name
+      else {
+        damage = Some((damage.toSeq :+ s"${file.path} is damaged: $what").mkString("; "))
+        if (limit == Long.MaxValue)
+          groups.dropRight(1).flatMap(file.framesFrom(_, groups.last)).map(_.next).maxOption.foreach(lostUpTo)
+      }
+    }
+
+    private def read(name: String, header: SegmentHeader, limit: Long, isLast: Boolean): Unit =
+      Using.resource(open(name)) { file =>
+        lostUpTo(math.min(header.first, limit)) // a replaced writer may have begun further
+        cursors.clear()
+        cursors ++= header.cursors
+        var position = file.opened.fold(what => throw new IOException(what), _._1)
+        var parcel = Vector.empty[(Long, Frame)]
+        var block = Block.none
+        var gap = Option.empty[String] // behind which no frame has told yet which row is next
+        var isOver = false
+        while (!isOver) {
+          file.frameAt(position).filter(!isLast || file.isPayloadSound(_, position)) match {
+            case Some(frame) if frame.isRows && frame.seq + math.min(frame.rows, 1) > limit => isOver = true
+            case Some(frame) =>
+              if (frame.isRows) {
+                parcel :+= position -> frame
+                if (!frame.hasMore) {
+                  block = take(file.path, parcel, block)
+                  parcel = Vector.empty
+                  gap = None
+                }
+              } else commits += frame.seq
+              position += frame.length
+            case None =>
+              parcel = Vector.empty
+              file.nextGroup(position + 1) match {
+                case Some(group) =>
+                  put(block)
+                  block = Block.none
+                  gap = Some(s"${file.path} is damaged at byte $position")
+                  damage = gap
+                  position = group
+                case None => isOver = true // a torn tail, unless the next segment begins beyond it
+              }
+          }
+        }
+        put(block)
+        // Only commits, or half a parcel, stand behind it: how many rows it had is not known. One stands for them.
+        if (isLast && gap.nonEmpty)
+          lostUpTo(math.max(expected, commits.result().lastOption.getOrElse(-1L)) + 1)
+        if (damage.isEmpty && position < file.length)
+          damage = Some(s"${file.path} has no frame at byte $position")
+        segments += Segment(name, header.first, expected - 1, file.length)
+      }
+
+    /** A parcel that is whole. */
+    private def take(path: String, parcel: Vector[(Long, Frame)], before: Block): Block = {
+      var block = before
+      parcel.foreach { case (position, frame) =>
+        if (frame.seq > expected) {
+          put(block)
+          block = Block.none
+          lostUpTo(frame.seq)
+        }
+        if (frame.rows > 0 && frame.seq == expected) {
+          if (!block.fits(frame)) {
+            put(block)
+            block = Block.none
+          }
+          block = block.add(path, position, frame)
+          expected = frame.next
+        }
+        frame.cursor.foreach { case Cursor(shard, json) => cursors(shard) = json }
+      }
+      block
+    }
+
+    private def put(block: Block): Unit = block.rows.foreach(stored => rows += block.first -> stored)
+
+    /** Rows before `seq` that are nowhere. */
+    private def lostUpTo(seq: Long): Unit = {
+      while (expected < seq) {
+        val count = math.min(seq - expected, Int.MaxValue).toInt
+        rows += expected -> LostRows(
+          count,
+          damage.getOrElse(s"a segment is missing before row $seq in ${files.pathOf("")}")
+        )
+        expected += count
+      }
+      damage = None
+    }
+  }
+
+  /** Neighbouring frames of one segment; such without rows may stand between them. */
+  private[log] final case class Block(first: Long, rows: Option[StoredRows]) {
+    def fits(frame: Frame): Boolean = rows.forall { stored =>
+      stored.weight + frame.rawBytes <= BlockBytes && stored.count.toLong + frame.rows <= Int.MaxValue
+    }
+
+    def add(path: String, position: Long, frame: Frame): Block = rows match {
+      case None =>
+        Block(frame.seq, Some(StoredRows(path, position, frame.length, frame.rows, frame.rawBytes.toLong)))
+      case Some(stored) =>
+        val more = stored.copy(
+          length = position + frame.length - stored.position,
+          count = stored.count + frame.rows,
+          weight = stored.weight + frame.rawBytes
+        )
+        Block(first, Some(more))
+    }
+  }
+
+  private[log] object Block {
+    val none: Block = Block(-1, None)
+  }
+}

@@ -1,0 +1,117 @@
+package headwater.log
+
+import headwater.{DataLossException, Durability, InvalidOffsetException, LostRows, SeqOffset}
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.types.{DataType, StructType}
+
+/** Whether a log and a checkpoint belong together, on a start. What is missing is named; nothing is begun anew silently. */
+private[log] object Recovery extends Logging {
+
+  def check(
+      files: LogFiles,
+      found: Option[Manifest],
+      scan: LogScan,
+      known: Option[SeqOffset],
+      settings: LogStore.Settings
+  ): LogScan = (found, known) match {
+    case (None, _) if scan.segments.nonEmpty =>
+      throw new InvalidOffsetException(
+        s"${files.pathOf("")} has segments of a log and no manifest: put it back, or remove the segments to begin anew."
+      )
+    case (None, None) => scan
+    case (None, Some(offset)) if offset.durability == Durability.Log =>
+      val what =
+        s"The checkpoint is at $offset, and the log that it speaks of is gone from ${files.pathOf("")}"
+      if (settings.failOnDataLoss)
+        throw new DataLossException(
+          s"$what: rows that no batch had taken are lost. Set the option failOnDataLoss to false to go on without them."
+        )
+      logWarning(s"$what: going on without it, as failOnDataLoss is false")
+      scan
+    case (None, Some(_)) => scan // rows were in memory until now
+    case (Some(manifest), None) =>
+      val committed = scan.commits.maxOption.getOrElse(-1L)
+      val oldest = scan.rows.headOption.fold(scan.next)(_._1)
+      if (committed >= 0 || oldest > manifest.first)
+        throw new InvalidOffsetException(
+          s"The checkpoint's offsets are gone, and the log in ${files.pathOf("")} is still there: it has given the rows up " +
+            s"to ${math.max(committed, oldest - 1)} to that checkpoint. Put the folders 'offsets' and 'commits' back, or " +
+            "remove the whole checkpoint to begin anew."
+        )
+      scan
+    case (Some(manifest), Some(offset)) if offset.run == manifest.run =>
+      if (offset.seq < scan.next) scan
+      else
+        lost(
+          settings,
+          scan,
+          offset.seq,
+          s"The checkpoint is at $offset, and the log in ${files.pathOf("")} ends with row ${scan.next - 1}"
+        )
+    case (Some(manifest), Some(offset)) if manifest.first == offset.seq + 1 && scan.commits.isEmpty => scan
+    case (Some(manifest), Some(offset)) =>
+      throw new InvalidOffsetException(
+        s"The checkpoint is at $offset, which is not of the log in ${files.pathOf("")} (run ${manifest.run}): since that log " +
+          "was written the query has run with durability=memory, or the folder is another checkpoint's. Set the option " +
+          "durability to memory, or remove that folder to begin a new log after this offset."
+      )
+  }
+
+  /** Rows that Spark was offered and that are gone. */
+  private def lost(settings: LogStore.Settings, scan: LogScan, upTo: Long, what: String): LogScan = {
+    if (settings.failOnDataLoss)
+      throw new DataLossException(
+        s"$what: the rows ${scan.next} to $upTo are lost. Set the option failOnDataLoss to false to go on without them."
+      )
+    logWarning(s"$what: going on without the rows ${scan.next} to $upTo, as failOnDataLoss is false")
+    val gone = Iterator
+      .iterate(scan.next)(_ + Int.MaxValue)
+      .takeWhile(_ <= upTo)
+      .map(first => first -> LostRows(math.min(upTo - first + 1, Int.MaxValue).toInt, what))
+    scan.copy(rows = scan.rows ++ gone, next = math.max(scan.next, upTo + 1))
+  }
+}
+
+/** Whether a source is the one that the log was written by. */
+private[log] object Identity {
+
+  def check(manifest: Manifest, settings: LogStore.Settings): Unit = {
+    def refuse(what: String): Nothing = throw new InvalidOffsetException(
+      s"The checkpoint's log was written by another source: $what. Start the query with a new checkpoint, or put it back as " +
+        "it was."
+    )
+    if (manifest.source != settings.source)
+      refuse(s"it was '${manifest.source}' and is '${settings.source}' now")
+    if (settings.isResumable && manifest.shards != settings.shards)
+      refuse(
+        s"the option concurrency was ${manifest.shards} and is ${settings.shards} now, and each of the feeds has a cursor of " +
+          "its own"
+      )
+    val options = manifest.identity.keySet ++ settings.identity.keySet
+    options.toSeq.sorted.foreach { option =>
+      val (was, is) = (manifest.identity.get(option), settings.identity.get(option))
+      if (was != is) refuse(s"its option '$option' was ${shown(was)} and is ${shown(is)} now")
+    }
+    schemaChange(read(manifest.schema), read(settings.schema)).foreach(refuse)
+  }
+
+  /** What cannot be read any more; columns that are new and may be null can be. */
+  private def schemaChange(was: StructType, is: StructType): Option[String] = {
+    val now = is.fields.map(field => field.name -> field).toMap
+    val before = was.fieldNames.toSet
+    was.fields.collectFirst {
+      case field if !now.contains(field.name) => s"the column '${field.name}' is gone"
+      case field if now(field.name).dataType != field.dataType =>
+        s"the column '${field.name}' was ${field.dataType.sql} and is ${now(field.name).dataType.sql} now"
+      case field if field.nullable && !now(field.name).nullable =>
+        s"the column '${field.name}' could be null, and cannot be now"
+    } orElse is.fields.collectFirst {
+      case field if !before(field.name) && !field.nullable =>
+        s"the column '${field.name}' is new and cannot be null, and the rows in the log have no value for it"
+    }
+  }
+
+  private def read(json: String): StructType = DataType.fromJson(json).asInstanceOf[StructType]
+
+  private def shown(value: Option[String]): String = value.fold("not set")(text => s"'$text'")
+}

@@ -1,0 +1,207 @@
+package headwater.log
+
+import java.io.{Closeable, IOException}
+import java.nio.{ByteBuffer, ByteOrder}
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.Base64
+import java.util.zip.CRC32
+
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+
+import com.fasterxml.jackson.databind.JsonNode
+import headwater.ArrowSchema
+
+/** What stands at the beginning of a segment.
+  *
+  * @param first
+  *   the seq of the first row that it can hold
+  * @param cursors
+  *   the last durable one of each shard, when the segment was begun: those before it may be deleted
+  */
+private[headwater] final case class SegmentHeader(
+    source: String,
+    run: String,
+    epoch: Long,
+    number: Long,
+    first: Long,
+    arrowSchema: ArrowSchema,
+    cursors: Map[Int, String]
+) {
+  def name: String = SegmentHeader.nameOf(epoch, number)
+
+  def bytes: Array[Byte] = {
+    val tree =
+      LogJson.mapper.createObjectNode().put("v", SegmentHeader.Version).put("source", source).put("run", run)
+    tree.put("epoch", epoch).put("number", number).put("first", first)
+    tree.put("arrowSchema", Base64.getEncoder.encodeToString(arrowSchema.bytes))
+    val places = tree.putObject("cursors")
+    cursors.toSeq.sorted.foreach { case (shard, json) =>
+      places.set[JsonNode](shard.toString, LogJson.mapper.readTree(json))
+    }
+    val json = tree.toString.getBytes(UTF_8)
+    val out = ByteBuffer.allocate(SegmentHeader.FixedBytes + json.length).order(ByteOrder.LITTLE_ENDIAN)
+    out.put(SegmentHeader.Magic).putInt(json.length).putInt(Frame.crcOf(json, 0, json.length)).put(json).array
+  }
+}
+
+private[headwater] object SegmentHeader {
+  val Version = 1
+  val FixedBytes = 16
+  val MaxBytes: Int = 32 << 20
+  val Magic: Array[Byte] = "HWLOG".getBytes(UTF_8) ++ Array[Byte](0, 0, Version.toByte)
+
+  private val Name = """(\d{8})-(\d{12})\.segment""".r
+
+  def nameOf(epoch: Long, number: Long): String = f"$epoch%08d-$number%012d.segment"
+
+  /** Epoch and number. */
+  def parse(name: String): Option[(Long, Long)] = name match {
+    case Name(epoch, number) => Some((epoch.toLong, number.toLong))
+    case _ => None
+  }
+}
+
+/** A segment, to be read. Nothing that stands in it is believed without its checksum.
+  *
+  * @param path
+  *   for messages
+  */
+private[headwater] final class SegmentFile(val path: String, in: LogFiles.In) extends Closeable {
+  import SegmentHeader._
+
+  val length: Long = in.length
+
+  private[this] var cached = Array.emptyByteArray
+  private[this] var cachedAt = 0L
+
+  /** Where the frames begin, and what stands before them; or what is wrong with that. */
+  lazy val opened: Either[String, (Long, SegmentHeader)] = readHeader()
+
+  /** @throws DamagedException when it has none */
+  def header: SegmentHeader =
+    opened.fold(what => throw new DamagedException(s"$path is damaged: $what"), _._2)
+
+  /** The frame at a position, its head and note being right; the payload has not been looked at. */
+  def frameAt(position: Long): Option[Frame] =
+    for {
+      fixed <- bytesAt(position, Frame.HeadBytes)
+      frame <- Frame.fixedPart(fixed)
+      note <- bytesAt(position + Frame.HeadBytes, frame.note.length)
+      bytes = {
+        note.get(note.position(), frame.note)
+        frame.note
+      }
+      if Frame.isSound(fixed, bytes) && position + frame.length <= length
+    } yield frame
+
+  /** Reads it in pieces. */
+  def isPayloadSound(frame: Frame, position: Long): Boolean = {
+    val crc = new CRC32
+    val piece = new Array[Byte](math.min(frame.storedBytes, PieceBytes))
+    var done = 0
+    while (done < frame.storedBytes) {
+      val size = math.min(piece.length, frame.storedBytes - done)
+      if (in.readAt(position + frame.headBytes + done, piece, size) < size) return false
+      crc.update(piece, 0, size)
+      done += size
+    }
+    crc.getValue.toInt == frame.payloadCrc
+  }
+
+  /** @throws DamagedException names file and place */
+  def payload(frame: Frame, position: Long): Array[Byte] = {
+    val stored = new Array[Byte](frame.storedBytes)
+    val read = in.readAt(position + frame.headBytes, stored, stored.length)
+    if (read < stored.length || Frame.crcOf(stored, 0, read) != frame.payloadCrc)
+      throw new DamagedException(
+        s"$path is damaged at byte $position: rows ${frame.seq} to ${frame.next - 1} are not what was written"
+      )
+    frame.codec.restore(stored, frame.rawBytes)
+  }
+
+  /** The next position from `from` on at which a frame stands that was written when all before it was durable. */
+  def nextGroup(from: Long): Option[Long] = {
+    val piece = new Array[Byte](math.max(0L, math.min(PieceBytes.toLong, length - from)).toInt)
+    var start = from
+    while (start + Frame.HeadBytes <= length) {
+      val size = in.readAt(start, piece, math.min(piece.length.toLong, length - start).toInt)
+      if (size < Frame.HeadBytes) return None
+      var i = 0
+      while (i + Frame.HeadBytes <= size) {
+        if (Frame.isMark(piece, i) && frameAt(start + i).exists(_.isFirst)) return Some(start + i)
+        i += 1
+      }
+      start += i
+    }
+    None
+  }
+
+  /** Where groups begin. */
+  def groups: Vector[Long] = Vector.unfold(0L)(from => nextGroup(from).map(at => (at, at + 1)))
+
+  /** Frames that stand one after the other, up to a position. */
+  def framesFrom(position: Long, until: Long): Vector[Frame] =
+    Vector.unfold(position)(at =>
+      Option.when(at < until)(at).flatMap(frameAt).map(frame => (frame, at + frame.length))
+    )
+
+  override def close(): Unit = in.close()
+
+  private def readHeader(): Either[String, (Long, SegmentHeader)] =
+    bytesAt(0, FixedBytes) match {
+      case None => Left(s"it has $length bytes, which is too short for a header")
+      case Some(fixed) =>
+        val magic = new Array[Byte](Magic.length)
+        fixed.get(fixed.position(), magic)
+        val size = fixed.getInt(fixed.position() + 8)
+        val crc = fixed.getInt(fixed.position() + 12)
+        if (!magic.sameElements(Magic))
+          Left(
+            if (magic.startsWith(Magic.dropRight(1)))
+              s"it has format version ${magic.last}, this headwater reads version $Version"
+            else "it does not begin as a segment does"
+          )
+        else if (size < 0 || size > MaxBytes || FixedBytes + size.toLong > length)
+          Left("its header is cut off")
+        else {
+          val json = new Array[Byte](size)
+          in.readAt(FixedBytes, json, size)
+          if (Frame.crcOf(json, 0, size) != crc) Left("its header is not what was written")
+          else
+            try Right((FixedBytes.toLong + size, parseHeader(LogJson.mapper.readTree(json))))
+            catch { case NonFatal(e) => Left(s"its header cannot be read: $e") }
+        }
+    }
+
+  private def parseHeader(tree: JsonNode): SegmentHeader = SegmentHeader(
+    tree.get("source").asText,
+    tree.get("run").asText,
+    tree.get("epoch").asLong,
+    tree.get("number").asLong,
+    tree.get("first").asLong,
+    new ArrowSchema(Base64.getDecoder.decode(tree.get("arrowSchema").asText)),
+    tree.get("cursors").fields.asScala.map(entry => entry.getKey.toInt -> entry.getValue.toString).toMap
+  )
+
+  /** Heads are small and many: some are read at once. The buffer begins at its array's beginning. */
+  private def bytesAt(position: Long, size: Int): Option[ByteBuffer] =
+    if (position + size > length) None
+    else {
+      if (position < cachedAt || position + size > cachedAt + cached.length) {
+        val bytes = new Array[Byte](math.min(math.max(size, CacheBytes).toLong, length - position).toInt)
+        if (in.readAt(position, bytes, bytes.length) < bytes.length)
+          throw new IOException(s"$path became shorter")
+        cached = bytes
+        cachedAt = position
+      }
+      val from = (position - cachedAt).toInt
+      Some(ByteBuffer.wrap(cached, from, size).slice().order(ByteOrder.LITTLE_ENDIAN))
+    }
+
+  private val PieceBytes = 1 << 20
+  private val CacheBytes = 16 << 10
+}
+
+/** A file of the log is not what was written. The message names file and place. */
+final class DamagedException(message: String) extends IOException(message)

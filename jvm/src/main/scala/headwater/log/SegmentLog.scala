@@ -1,0 +1,365 @@
+package headwater.log
+
+import java.io.{Closeable, IOException}
+import java.util.concurrent.TimeUnit
+import java.util.concurrent.locks.ReentrantLock
+import javax.annotation.concurrent.GuardedBy
+
+import scala.collection.mutable
+import scala.util.control.NonFatal
+
+import headwater.{ArrowSchema, Buffer, Cursor, Parcel, StoredRows, Waiting}
+import org.apache.spark.internal.Logging
+
+/** Writes what a feed gives into segments, and deletes what Spark will not ask for again.
+  *
+  * All of that is done by the log's own thread: `query.stop()` interrupts the query's thread, and an interrupt closes the
+  * file that a thread is writing to. The thread takes all that has come by then (a group), writes it, syncs it, and only
+  * then puts it into the index, from which it is offered. While a group is being synced the next one gathers.
+  *
+  * '''What can block:''' [[give]], while more than `MaxPendingBytes` are not yet durable. The index lets its writer wait
+  * when `logBytes` wait for Spark, and so the feed waits too. A disk that is full makes the writer wait as well; it tries
+  * again every second.
+  *
+  * '''What can be lost:''' a parcel that was given and is not durable yet, if the process dies. It was offered to nobody,
+  * its cursor is not stored, and it was not acknowledged.
+  *
+  * @param index
+  *   gets each block when it is durable
+  * @param onDurable
+  *   told of cursors that are durable, by shard
+  */
+private[headwater] final class SegmentLog(
+    files: LogFiles,
+    manifest: Manifest,
+    scan: LogScan,
+    arrowSchema: ArrowSchema,
+    settings: SegmentLog.Settings,
+    index: Buffer,
+    onDurable: Map[Int, String] => Unit,
+    held: Closeable
+) extends Logging {
+  import SegmentLog._
+
+  private[this] val lock = new ReentrantLock
+  private[this] val changed = lock.newCondition()
+
+  @GuardedBy("lock") private[this] var pending = Vector.empty[Parcel]
+  @GuardedBy("lock") private[this] var pendingBytes = 0L
+  @GuardedBy("lock") private[this] var writing = false
+  @GuardedBy("lock") private[this] var closing = false
+  @GuardedBy("lock") private[this] var error: Option[Throwable] = None
+  @GuardedBy("lock") private[this] var commits = scan.commits
+  @GuardedBy("lock") private[this] var looked =
+    scan.commits.maxOption.getOrElse(-1L) // what drop has seen of them
+  @GuardedBy("lock") private[this] var sizes = Sizes(scan.segments.map(_.bytes).sum, 0L)
+
+  // The thread's own, from here on.
+  private[this] val segments = mutable.ArrayDeque.from(scan.segments)
+  private[this] var cursors = scan.cursors
+  private[this] var current: Option[LogFiles.Out] = None
+  private[this] var isFresh = false // nothing of it is durable yet
+  private[this] var position = 0L
+  private[this] var number = 0L
+  private[this] var nextSeq = scan.next
+  private[this] var committed = scan.commits.maxOption.getOrElse(-1L)
+  private[this] var lastSync = System.nanoTime()
+
+  private[this] val thread = new Thread(() => live(), s"headwater-log-${manifest.source}-${manifest.run}")
+  thread.setDaemon(true)
+  thread.start()
+
+  /** @return false when the log is closed or has failed: the feed has to end */
+  def give(parcel: Parcel): Boolean = locked {
+    while (!closing && error.isEmpty && pendingBytes >= MaxPendingBytes) changed.await()
+    val open = !closing && error.isEmpty
+    if (open) {
+      pending :+= parcel
+      pendingBytes += parcel.weight
+      changed.signalAll()
+    }
+    open
+  }
+
+  /** All that was given is in the index. */
+  def isSettled: Boolean = locked(pending.isEmpty && !writing)
+
+  def failure: Option[Throwable] = locked(error)
+
+  /** Spark has committed the rows up to `end`. They are kept for a while, see [[Settings]]. */
+  def commit(end: Long): Unit = locked {
+    if (!commits.lastOption.exists(_ >= end)) {
+      commits = (commits :+ end).takeRight(settings.retainBatches + 1)
+      changed.signalAll()
+    }
+  }
+
+  def status: Sizes = locked(sizes)
+
+  /** Writes what was given, and lets go of the folder. Waits for that for as long as `millis`; says whether it is done. */
+  def close(millis: Long): Boolean = {
+    locked {
+      closing = true
+      changed.signalAll()
+    }
+    Waiting.join(thread, Waiting.deadlineIn(millis))
+    !thread.isAlive
+  }
+
+  private def locked[T](body: => T): T = {
+    lock.lock()
+    try body
+    finally lock.unlock()
+  }
+
+  @GuardedBy("lock") private def newestCommit: Long = commits.lastOption.getOrElse(-1L)
+
+  private def live(): Unit =
+    try {
+      drop()
+      var group = nextGroup()
+      while (group.nonEmpty) {
+        group.filter(_.nonEmpty).foreach(write)
+        drop()
+        locked {
+          writing = false
+          changed.signalAll()
+        }
+        index.wake()
+        group = nextGroup()
+      }
+      if (locked(newestCommit) > committed) writeGroup(Vector.empty)
+    } catch { case e: Throwable => fail(e) }
+    finally {
+      current.foreach(out => quietly(out.close()))
+      quietly(held.close())
+      index.wake()
+    }
+
+  private def fail(e: Throwable): Unit = {
+    logError(s"the log of source '${manifest.source}' cannot go on", e)
+    locked {
+      error = Some(e)
+      changed.signalAll()
+    }
+  }
+
+  /** What has come since; empty when there is only something to delete, None when it is over. */
+  private def nextGroup(): Option[Vector[Parcel]] = locked {
+    while (!closing && pending.isEmpty && newestCommit <= looked) changed.await()
+    if (!files.canAppend && !closing) gather()
+    val group = pending
+    pending = Vector.empty
+    pendingBytes = 0
+    writing = true
+    changed.signalAll()
+    Option.when(group.nonEmpty || !closing)(group)
+  }
+
+  /** Where each group makes a file, they should be few. */
+  @GuardedBy("lock") private def gather(): Unit = {
+    var left = lastSync + GatherNanos - System.nanoTime()
+    while (!closing && pendingBytes < MaxPendingBytes && left > 0) left = changed.awaitNanos(left)
+  }
+
+  private def write(group: Vector[Parcel]): Unit = {
+    if (!files.canAppend) refuseIfReplaced()
+    var done = false
+    while (!done) {
+      try {
+        val blocks = writeGroup(group)
+        done = true
+        publish(group, blocks)
+      } catch {
+        case e: IOException if isFull(e) && !done && !e.isInstanceOf[LogFailedException] =>
+          logWarning(
+            s"the disk of ${files.pathOf("")} is full; the feed of source '${manifest.source}' is held back"
+          )
+          endSegment()
+          if (isFresh) quietly(files.delete(segments.removeLast().name))
+          isFresh = false
+          if (awaitRetry()) throw e
+          drop() // what was committed makes room
+      }
+    }
+  }
+
+  /** Says whether it is over. */
+  private def awaitRetry(): Boolean = locked {
+    var left = RetryNanos
+    while (!closing && left > 0 && newestCommit <= looked) left = changed.awaitNanos(left)
+    closing
+  }
+
+  private def writeGroup(group: Vector[Parcel]): Vector[StoredRows] = {
+    if (position >= settings.segmentBytes || !files.canAppend) endSegment()
+    val out = current.getOrElse(newSegment())
+    val path = files.pathOf(SegmentHeader.nameOf(manifest.epoch, number - 1))
+    val blocks = Vector.newBuilder[StoredRows]
+    var block = LogScan.Block.none
+    var at = position
+    var seq = nextSeq
+    def put(frame: Frame, payload: Array[Byte]): Unit = {
+      out.write(frame.head)
+      if (payload.nonEmpty) out.write(payload)
+      if (frame.rows > 0) {
+        if (!block.fits(frame)) {
+          blocks ++= block.rows
+          block = LogScan.Block.none
+        }
+        block = block.add(path, at, frame)
+      }
+      seq = if (frame.isRows) frame.next else seq
+      at += frame.length
+    }
+    val told = Option(locked(newestCommit)).filter(_ > committed)
+    told.foreach(end => put(Frame.commit(end, isFirst = true), Array.emptyByteArray))
+    var isFirst = told.isEmpty
+    group.foreach { parcel =>
+      val note = parcel.cursor.fold(Array.emptyByteArray)(Frame.Note.write)
+      framesOf(parcel).zipWithIndex.foreach { case ((rows, payload, rawBytes), i) =>
+        val isLast = i >= parcel.rows.length - 1
+        val crc = Frame.crcOf(payload, 0, payload.length)
+        val codec = if (rows == 0) Codec.None else settings.codec
+        put(
+          Frame(
+            Frame.RowsKind,
+            codec,
+            isFirst,
+            !isLast,
+            rows,
+            seq,
+            payload.length,
+            rawBytes,
+            crc,
+            if (isLast) note else Array.emptyByteArray
+          ),
+          payload
+        )
+        isFirst = false
+      }
+    }
+    blocks ++= block.rows
+    sync(out)
+    isFresh = false
+    position = at
+    nextSeq = seq
+    told.foreach(committed = _)
+    cursors ++= group.flatMap(_.cursor).map(cursor => cursor.shard -> cursor.json)
+    val last = segments.last
+    segments(segments.length - 1) = last.copy(last = seq - 1, bytes = at)
+    measure()
+    blocks.result()
+  }
+
+  private def framesOf(parcel: Parcel): Seq[(Int, Array[Byte], Int)] =
+    if (parcel.rows.isEmpty) Seq((0, Array.emptyByteArray, 0))
+    else parcel.rows.map(rows => (rows.count, settings.codec.compress(rows.bytes), rows.bytes.length))
+
+  /** A sync that failed may have dropped what it should have written: it is never tried again. */
+  private def sync(out: LogFiles.Out): Unit =
+    try {
+      out.sync()
+      lastSync = System.nanoTime()
+    } catch {
+      case e: IOException =>
+        throw new LogFailedException(
+          s"${files.pathOf(segments.last.name)} could not be synced: ${e.getMessage}",
+          e
+        )
+    }
+
+  private def publish(group: Vector[Parcel], blocks: Vector[StoredRows]): Unit = {
+    blocks.foreach(index.append) // false once the query is over: the rows are found on the next start
+    val cursors = group.flatMap(_.cursor).map { case Cursor(shard, json) => shard -> json }.toMap
+    if (cursors.nonEmpty) quietly(onDurable(cursors))
+  }
+
+  private def newSegment(): LogFiles.Out = {
+    val header =
+      SegmentHeader(manifest.source, manifest.run, manifest.epoch, number, nextSeq, arrowSchema, cursors)
+    val out = files.create(header.name)
+    number += 1
+    isFresh = true
+    current = Some(out)
+    val bytes = header.bytes
+    position = bytes.length
+    segments += LogScan.Segment(header.name, nextSeq, nextSeq - 1, position)
+    out.write(bytes)
+    out
+  }
+
+  private def endSegment(): Unit = {
+    current.foreach(out => quietly(out.close()))
+    current = None
+    position = 0
+  }
+
+  /** Deletes the oldest segments whose rows were committed so many batches ago, or weigh too much together. */
+  private def drop(): Unit = {
+    val (newest, floor) = locked {
+      looked = newestCommit
+      val kept = commits.length - 1 - settings.retainBatches
+      (looked, if (kept >= 0) commits(kept) else -1L)
+    }
+    def droppable(segment: LogScan.Segment): Boolean = segments.length > 1 && segment.last <= newest &&
+      (segment.last <= floor || retainedUpTo(newest) > settings.retainBytes)
+    while (segments.nonEmpty && droppable(segments.head)) {
+      quietly(files.delete(segments.removeHead().name))
+    }
+    measure()
+  }
+
+  private def retainedUpTo(end: Long): Long = segments.iterator.takeWhile(_.last <= end).map(_.bytes).sum
+
+  private def measure(): Unit = {
+    val newest = locked(newestCommit)
+    val measured = Sizes(segments.iterator.map(_.bytes).sum, retainedUpTo(newest))
+    locked { sizes = measured }
+  }
+
+  private def refuseIfReplaced(): Unit =
+    files.list().flatMap(Manifest.epochOf(_)).find(_ > manifest.epoch).foreach { epoch =>
+      throw new LogFailedException(
+        s"Another driver has taken over ${files.pathOf("")} (epoch $epoch, this one has ${manifest.epoch}): this query stops."
+      )
+    }
+
+  private def quietly(body: => Unit): Unit =
+    try body
+    catch {
+      case NonFatal(e) => logWarning(s"the log of source '${manifest.source}': a step at the side failed", e)
+    }
+}
+
+private[headwater] object SegmentLog {
+
+  /** @param retainBatches
+    *   how many committed batches are kept, for a checkpoint that steps back
+    * @param retainBytes
+    *   how much they may weigh
+    * @param segmentBytes
+    *   a file that has grown to this is followed by a new one
+    */
+  final case class Settings(
+      codec: Codec,
+      retainBatches: Int,
+      retainBytes: Long,
+      segmentBytes: Long = 64L << 20
+  )
+
+  /** In bytes: all segments, and those whose rows are all committed. */
+  final case class Sizes(total: Long, retained: Long)
+
+  private val MaxPendingBytes = 16L << 20
+  private val RetryNanos = TimeUnit.SECONDS.toNanos(1)
+  private val GatherNanos = TimeUnit.MILLISECONDS.toNanos(250)
+
+  private def isFull(e: IOException): Boolean =
+    Option(e.getMessage).exists(m =>
+      m.contains("No space left on device") || m.contains("Disk quota exceeded")
+    )
+}
+
+/** The log cannot go on; what was offered stays readable. */
+final class LogFailedException(message: String, cause: Throwable = null) extends IOException(message, cause)

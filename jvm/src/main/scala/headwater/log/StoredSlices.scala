@@ -1,0 +1,124 @@
+package headwater.log
+
+import java.io.{Closeable, FileNotFoundException}
+import java.net.URI
+import java.nio.file.{NoSuchFileException, Paths}
+
+import headwater.{ArrowRows, DataLossException, LostRows, Slice, StoredRows}
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+/** Brings slices into memory, one Arrow batch at a time, in a task. Every checksum is looked at.
+  *
+  * @param conf
+  *   for file systems that are Hadoop's
+  * @param onDamage
+  *   what becomes of rows that are not what was written: throws, or lets them be left out
+  */
+final class StoredSlices(
+    slices: Iterator[Slice],
+    conf: () => Configuration,
+    onDamage: DamagedException => Unit
+) extends Iterator[Slice]
+    with Closeable {
+
+  private[this] var file: Option[SegmentFile] = None
+  private[this] var inBlock: Iterator[Slice] = Iterator.empty
+
+  override def hasNext: Boolean = {
+    while (!inBlock.hasNext && slices.hasNext) inBlock = load(slices.next())
+    inBlock.hasNext
+  }
+
+  override def next(): Slice = {
+    if (!hasNext) throw new NoSuchElementException("no more slices")
+    inBlock.next()
+  }
+
+  override def close(): Unit = {
+    file.foreach(_.close())
+    file = None
+  }
+
+  private def load(slice: Slice): Iterator[Slice] = slice.rows match {
+    case _: ArrowRows => Iterator.single(slice)
+    case _: LostRows => Iterator.empty // said on the driver
+    case stored: StoredRows => frames(open(stored.segment), stored, slice)
+  }
+
+  private def frames(segment: SegmentFile, stored: StoredRows, slice: Slice): Iterator[Slice] = {
+    val end = stored.position + stored.length
+    var position = stored.position
+    var row = 0 // of the block, from which the next frame counts
+    Iterator
+      .continually {
+        val at = position
+        segment.frameAt(at) match {
+          case Some(frame) =>
+            position += frame.length
+            val first = row
+            if (frame.isRows) row += frame.rows
+            val from = math.max(slice.from - first, 0)
+            val until = math.min(slice.until - first, frame.rows)
+            if (frame.isRows && from < until) attempt(Some(Slice(rows(segment, frame, at), from, until)))
+            else None
+          case None =>
+            position = end
+            attempt(
+              throw new DamagedException(s"${segment.path} is damaged at byte $at: no frame stands there")
+            )
+        }
+      }
+      .takeWhileInclusive(_ => position < end && row < slice.until)
+      .flatten
+  }
+
+  private def attempt(slice: => Option[Slice]): Option[Slice] =
+    try slice
+    catch {
+      case e: DamagedException =>
+        onDamage(e)
+        None
+    }
+
+  private def rows(segment: SegmentFile, frame: Frame, position: Long): ArrowRows =
+    ArrowRows(frame.rows, segment.payload(frame, position), Some(segment.header.arrowSchema))
+
+  private def open(path: String): SegmentFile = file.filter(_.path == path).getOrElse {
+    close()
+    val opened =
+      try new SegmentFile(path, StoredSlices.read(path, conf))
+      catch {
+        case _: NoSuchFileException | _: FileNotFoundException =>
+          throw new DataLossException(
+            s"$path is not there. Its rows were committed and dropped, or this machine does not see the folder: a " +
+              "checkpoint must be on a file system that driver and executors share. With the option durability=memory " +
+              "rows travel in the tasks."
+          )
+      }
+    file = Some(opened)
+    opened
+  }
+
+  private implicit class Inclusive[T](items: Iterator[T]) {
+
+    /** As long as it holds after an item, and that item too. */
+    def takeWhileInclusive(goOn: T => Boolean): Iterator[T] = {
+      var more = true
+      new Iterator[T] {
+        override def hasNext: Boolean = more
+        override def next(): T = {
+          val item = items.next()
+          more = goOn(item)
+          item
+        }
+      }
+    }
+  }
+}
+
+private object StoredSlices {
+  private def read(path: String, conf: () => Configuration): LogFiles.In =
+    if (path.startsWith("file:")) LocalFiles.open(Paths.get(URI.create(path)))
+    else HadoopFiles.open(new Path(path), conf())
+}

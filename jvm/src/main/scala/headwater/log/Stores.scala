@@ -1,0 +1,63 @@
+package headwater.log
+
+import java.net.URI
+import java.nio.file.{Path, Paths}
+
+import headwater._
+import org.apache.hadoop.fs.{Path => HadoopPath}
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.{classic, SparkSession}
+
+/** Chooses where the rows of a source wait, by its options and by the folder that Spark has given it. */
+private[headwater] object Stores extends Logging {
+
+  /** @param folder
+    *   Spark's, for this source, in the checkpoint
+    * @param settings
+    *   for a log
+    */
+  def opener(
+      spark: SparkSession,
+      folder: String,
+      options: BufferedOptions,
+      newRun: () => String,
+      settings: => LogStore.Settings,
+      nanoTime: () => Long = () => System.nanoTime()
+  )(known: Option[SeqOffset]): Store = {
+    val path = new HadoopPath(folder)
+    val isLocal = Option(path.toUri.getScheme).forall(_ == "file")
+    val isTemporary = isLocal && Temporary.findFirstIn(folder).nonEmpty
+    if (options.durability == Durability.Memory || isTemporary && !spark.sparkContext.isLocal) {
+      if (options.durability == Durability.Log)
+        logWarning(
+          "there is no checkpointLocation, so rows wait in memory: executors do not see the driver's temporary folder"
+        )
+      new MemoryStore(newRun(), known.fold(0L)(_.seq + 1), options, nanoTime)
+    } else {
+      if (isTemporary)
+        logInfo(
+          "there is no checkpointLocation: rows are logged to a temporary folder, and a restart begins anew"
+        )
+      val files =
+        if (isLocal) new LocalFiles(localPath(path.toUri), durable = !isTemporary)
+        else new HadoopFiles(path, spark.asInstanceOf[classic.SparkSession].sessionState.newHadoopConf())
+      LogStore.open(files, settings, known, newRun(), nanoTime)
+    }
+  }
+
+  /** What the options say of the log. */
+  def segmentSettings(spark: SparkSession, options: BufferedOptions): SegmentLog.Settings =
+    SegmentLog.Settings(
+      Codec.named(options.logCompression),
+      options.logRetainBatches.getOrElse(
+        spark.conf.get("spark.sql.streaming.minBatchesToRetain", "100").toInt
+      ),
+      options.logRetainBytes
+    )
+
+  private def localPath(uri: URI): Path =
+    if (uri.getScheme == null) Paths.get(uri.getPath) else Paths.get(uri)
+
+  /** What Spark calls the checkpoint of a query that has none of its own. */
+  private val Temporary = """/temporary-[0-9a-f]{8}-[0-9a-f-]+/sources/""".r
+}

@@ -1,0 +1,211 @@
+package headwater.log
+
+import java.io.{Closeable, IOException}
+import java.nio.file.{Files, NoSuchFileException, Path, StandardOpenOption}
+import java.util.concurrent.CountDownLatch
+
+import scala.collection.mutable
+import scala.jdk.CollectionConverters._
+import scala.util.{Random, Using}
+
+/** A folder that knows which of its bytes and names would survive a power cut. The files are real, so that tasks can read
+  * them; what is durable is kept beside. Processes come and go, see [[FaultyFiles]].
+  */
+final class Disk extends Closeable {
+  val folder: Path = Files.createTempDirectory("headwater-disk")
+
+  /** Names that are durable, and the durable part of each file. A file whose name is not is not in it. */
+  private[this] val durable = mutable.Map.empty[String, Array[Byte]]
+  private[this] var owner = Option.empty[FaultyFiles]
+
+  private[log] var space = Long.MaxValue
+  private[log] var failedSync = Option.empty[String]
+  private[log] var syncs = 0
+  private[log] var refused = 0
+  private[log] var gate = Option.empty[CountDownLatch]
+
+  /** From now on this many bytes can be written. */
+  def limit(bytes: Long): Unit = synchronized { space = bytes }
+
+  /** The next syncs fail. */
+  def failSyncs(message: String): Unit = synchronized { failedSync = Some(message) }
+
+  /** Syncs wait until it is opened. */
+  def block(): CountDownLatch = synchronized {
+    val latch = new CountDownLatch(1)
+    gate = Some(latch)
+    latch
+  }
+
+  def refusedWrites: Int = synchronized(refused)
+
+  def syncCount: Int = synchronized(syncs)
+
+  def names: Seq[String] = synchronized(list().filter(_ != "lock").sorted)
+
+  def segments: Seq[String] = names.filter(_.endsWith(".segment"))
+
+  /** Flips one bit. */
+  def flip(name: String, position: Int, bit: Int): Unit = synchronized {
+    val bytes = Files.readAllBytes(folder.resolve(name))
+    bytes(position) = (bytes(position) ^ (1 << bit)).toByte
+    put(name, bytes)
+  }
+
+  def put(name: String, bytes: Array[Byte]): Unit = synchronized {
+    Files.write(folder.resolve(name), bytes)
+    durable(name) = bytes
+  }
+
+  def remove(name: String): Unit = synchronized {
+    Files.delete(folder.resolve(name))
+    durable.remove(name)
+  }
+
+  def bytes(name: String): Array[Byte] = Files.readAllBytes(folder.resolve(name))
+
+  /** The power goes: what was synced stays. Of the rest any part may have reached the disk, in any order: names, deletions,
+    * and pieces of files, with zeros between them.
+    */
+  def loseUnsynced(random: Random): Unit = synchronized {
+    owner = None
+    list().filterNot(durable.contains).foreach { name =>
+      if (random.nextBoolean()) Files.delete(folder.resolve(name))
+      else {
+        Files.write(folder.resolve(name), survivors(Array.emptyByteArray, bytes(name), random))
+        durable(name) = bytes(name)
+      }
+    }
+    durable.keys.toSeq.sorted.foreach { name =>
+      val path = folder.resolve(name)
+      if (Files.exists(path)) durable(name) = survivors(durable(name), bytes(name), random)
+      else if (random.nextBoolean()) durable.remove(name)
+      durable.get(name).foreach(Files.write(path, _))
+    }
+  }
+
+  private def survivors(synced: Array[Byte], all: Array[Byte], random: Random): Array[Byte] = {
+    val length = synced.length + random.nextInt(all.length - synced.length + 1)
+    val left = all.take(length)
+    val sector = Seq(1, 8, 64, 512)(random.nextInt(4))
+    val lost = random.nextInt(3) // of four
+    synced.length.until(length, sector).foreach { from =>
+      if (random.nextInt(4) < lost)
+        java.util.Arrays.fill(left, from, math.min(from + sector, length), 0.toByte)
+    }
+    left
+  }
+
+  override def close(): Unit = {
+    list().foreach(name => Files.delete(folder.resolve(name)))
+    Files.delete(folder)
+  }
+
+  private[log] def list(): Seq[String] =
+    Using.resource(Files.list(folder))(_.iterator.asScala.map(_.getFileName.toString).toVector)
+
+  private[log] def lock(by: FaultyFiles): Closeable = synchronized {
+    if (owner.exists(_ ne by))
+      throw new IOException(s"$folder is locked by another query of this application")
+    owner = Some(by)
+    () => release(by)
+  }
+
+  private[log] def release(by: FaultyFiles): Unit = synchronized { if (owner.exists(_ eq by)) owner = None }
+
+  /** @return how many bytes there was room for */
+  private[log] def write(path: Path, bytes: Array[Byte]): Int = synchronized {
+    val fits = math.min(bytes.length.toLong, space).toInt
+    Files.write(path, bytes.take(fits), StandardOpenOption.APPEND)
+    if (space < Long.MaxValue) space -= fits
+    fits
+  }
+
+  private[log] def makeDurable(name: String): Unit = synchronized {
+    durable(name) = bytes(name)
+    syncFolder()
+  }
+
+  private[log] def syncFolder(): Unit = synchronized {
+    val there = list().toSet
+    durable.keys.toSeq.filterNot(there).foreach(durable.remove)
+    // Names of files with nothing durable in them are durable too, now.
+    there
+      .filterNot(durable.contains)
+      .filter(_.endsWith(".segment"))
+      .foreach(durable(_) = Array.emptyByteArray)
+  }
+}
+
+/** What one process sees of a [[Disk]]. It can die at any step; then nothing that it does has an effect any more.
+  *
+  * @param canAppend
+  *   else each group needs a file of its own, and there is no lock
+  */
+final class FaultyFiles(val disk: Disk, override val canAppend: Boolean = true) extends LogFiles {
+  private[this] var stepsLeft = Long.MaxValue
+
+  /** It dies as if by kill -9, before the step after so many. */
+  def dieAfter(steps: Long): Unit = disk.synchronized { stepsLeft = steps }
+
+  def die(): Unit = {
+    dieAfter(0)
+    disk.release(this)
+  }
+
+  def isDead: Boolean = disk.synchronized(stepsLeft <= 0)
+
+  private def step[T](body: => T): T = disk.synchronized {
+    if (stepsLeft <= 0) throw new IOException("this process is dead")
+    stepsLeft -= 1
+    body
+  }
+
+  override def pathOf(name: String): String = disk.folder.resolve(name).toUri.toString
+
+  override def list(): Seq[String] = step(disk.list())
+
+  override def read(name: String): LogFiles.In = step(LocalFiles.open(disk.folder.resolve(name)))
+
+  override def writeWhole(name: String, bytes: Array[Byte]): Unit = step {
+    fullIf(disk.space < bytes.length)
+    disk.put(name, bytes)
+    disk.syncFolder()
+  }
+
+  override def create(name: String): LogFiles.Out = step {
+    fullIf(disk.space <= 0)
+    val path = disk.folder.resolve(name)
+    Files.write(path, Array.emptyByteArray, StandardOpenOption.CREATE_NEW)
+    new LogFiles.Out {
+      override def write(bytes: Array[Byte]): Unit = step(fullIf(disk.write(path, bytes) < bytes.length))
+
+      override def sync(): Unit = {
+        disk.synchronized(disk.gate).foreach(_.await())
+        step {
+          disk.syncs += 1
+          disk.failedSync.foreach(message => throw new IOException(message))
+          disk.makeDurable(name)
+        }
+      }
+
+      override def close(): Unit = ()
+    }
+  }
+
+  override def delete(name: String): Unit = step {
+    val path = disk.folder.resolve(name)
+    if (!Files.exists(path)) throw new NoSuchFileException(name)
+    if (disk.space < Long.MaxValue) disk.space += Files.size(path)
+    Files.delete(path)
+  }
+
+  override def sync(name: String): Unit = step(disk.makeDurable(name))
+
+  override def lock(): Closeable = if (canAppend) disk.lock(this) else () => ()
+
+  private def fullIf(full: Boolean): Unit = if (full) {
+    disk.refused += 1
+    throw new IOException("No space left on device")
+  }
+}

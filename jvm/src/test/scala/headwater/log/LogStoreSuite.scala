@@ -1,0 +1,354 @@
+package headwater.log
+
+import scala.util.Using
+
+import headwater._
+import org.apache.arrow.memory.RootAllocator
+import org.apache.arrow.vector.types.pojo.{ArrowType, Field, FieldType, Schema}
+import org.apache.hadoop.conf.Configuration
+import org.apache.spark.sql.types.{DataType, DoubleType, LongType, StringType, StructType}
+import org.scalatest.funsuite.AnyFunSuite
+
+/** Whether a log and a checkpoint belong together, on a start; and what is then there. */
+class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
+  import Logs._
+
+  private def withDisk[T](body: Disk => T): T = Using.resource(new Disk)(body)
+
+  private def on[T](disk: Disk, used: LogStore.Settings = settings(), known: Option[SeqOffset] = None)(
+      body: LogStore => T
+  ): T = withStore(new FaultyFiles(disk), used, known)(body)
+
+  private def refused(
+      disk: Disk,
+      used: LogStore.Settings = settings(),
+      known: Option[SeqOffset] = None
+  ): String = {
+    val before = disk.names.map(name => name -> disk.bytes(name).toSeq)
+    val error = intercept[RuntimeException](open(new FaultyFiles(disk), used, known))
+    assert(error.isInstanceOf[InvalidOffsetException] || error.isInstanceOf[DataLossException], error)
+    assert(disk.names.map(name => name -> disk.bytes(name).toSeq) == before, "a refusal changes nothing")
+    disk.lock(new FaultyFiles(disk)).close() // and it lets go of the folder
+    error.getMessage
+  }
+
+  test("a new log begins with row 0, or behind the position that Spark has") {
+    withDisk(disk => on(disk)(store => assert(store.next == 0 && store.run == Run && store.cursors.isEmpty)))
+    withDisk { disk =>
+      on(disk, known = offset(41, "00000000000000aa", Durability.Memory)) { store =>
+        assert(store.next == 42 && store.buffer.latest == 41 && store.run == Run)
+      }
+    }
+  }
+
+  test("after a restart the same window gives the same rows, numbers go on, and the run stays") {
+    withDisk { disk =>
+      on(disk) { store =>
+        (0 until 5).foreach(i => give(store, parcel(i * 3L, 3)))
+        assert(ids(store, 3, 11) == (4 to 11))
+      }
+      (1 to 3).foreach { i =>
+        val before = 14L + (i - 1) * 2
+        on(disk, known = offset(11)) { store =>
+          assert(store.next == before + 1 && store.run == Run && store.cursors == Map(0 -> before.toString))
+          assert(ids(store, 3, 11) == (4 to 11))
+          give(store, parcel(before + 1, 2))
+          assert(ids(store, -1, before + 2) == (0L to before + 2))
+        }
+      }
+      assert(disk.names.count(_.startsWith("manifest-")) == 1, "older manifests are gone")
+    }
+  }
+
+  test("rows that were committed and are retained can be read again after a restart") {
+    withDisk { disk =>
+      on(disk) { store =>
+        give(store, parcel(0, 4))
+        store.commit(3)
+        assert(store.buffer.firstNotDropped == 4)
+      }
+      on(disk, known = offset(1))(store => assert(ids(store, -1, 3) == (0 to 3)))
+    }
+  }
+
+  test("what a restart has found does not block: the log may be fuller than the limit") {
+    withDisk { disk =>
+      on(disk)(store => give(store, parcel(0, 10, bytes = 5000)))
+      on(disk, settings(logBytes = 100), offset(3)) { store =>
+        assert(store.buffer.latest == 9)
+        assert(store.give(parcel(10, 1)))
+        Script.await("it is not held back")(store.buffer.isBlocked)
+        store.buffer.take(9)
+        settle(store)
+        assert(ids(store, 3, 10) == (4 to 10))
+      }
+    }
+  }
+
+  test("cursors of all shards survive: in notes, in headers of later segments, in parcels without rows") {
+    withDisk { disk =>
+      val each = settings(segmentBytes = 1, retainBatches = 0)
+      on(disk, each) { store =>
+        give(store, Parcel(Seq(Numbered.rows(0, 2)), Some(Cursor(0, """{"b":1.10,"a":[null,"ü"]}"""))))
+        give(store, Parcel(Seq(Numbered.rows(2, 2)), Some(Cursor(7, "12345678901234567890.123456789"))))
+        give(store, Parcel(Nil, Some(Cursor(3, "\"only\""))))
+        give(store, Parcel(Seq(Numbered.rows(4, 2)), None))
+        store.commit(5)
+        Script.await(s"${disk.segments}")(disk.segments.length == 1)
+      }
+      on(disk, each, offset(5)) { store =>
+        assert(
+          store.cursors ==
+            Map(0 -> """{"b":1.10,"a":[null,"ü"]}""", 3 -> "\"only\"", 7 -> "12345678901234567890.123456789")
+        )
+      }
+    }
+  }
+
+  test("another source is refused, by name") {
+    withDisk { disk =>
+      on(disk)(_ => ())
+      assert(
+        refused(disk, settings().copy(source = "digits")).contains("it was 'letters' and is 'digits' now")
+      )
+    }
+  }
+
+  test("another concurrency is refused for a resumable source, and no matter for others") {
+    withDisk { disk =>
+      on(disk)(store => give(store, parcel(0, 1)))
+      assert(refused(disk, settings().copy(shards = 2)).contains("concurrency was 1 and is 2 now"))
+      on(disk, settings().copy(shards = 2, isResumable = false))(store => assert(store.next == 1))
+    }
+  }
+
+  test("options that must stay are compared: changed, gone or new, and it is said which") {
+    withDisk { disk =>
+      val was = settings().copy(identity = Map("url" -> "a", "topic" -> "x"))
+      on(disk, was)(_ => ())
+      def message(now: Map[String, String]) = refused(disk, was.copy(identity = now))
+      assert(message(Map("url" -> "b", "topic" -> "x")).contains("its option 'url' was 'a' and is 'b' now"))
+      assert(message(Map("url" -> "a")).contains("its option 'topic' was 'x' and is not set now"))
+      assert(message(was.identity + ("zone" -> "1")).contains("its option 'zone' was not set and is '1' now"))
+      on(disk, was)(_ => ())
+    }
+  }
+
+  test("a column that was dropped, retyped or may be null no more is refused before any row is read") {
+    withDisk { disk =>
+      val two = new StructType().add("value", LongType).add("text", StringType)
+      def having(schema: StructType) = settings().copy(schema = schema.json)
+      on(disk, having(two))(_ => ())
+      assert(refused(disk, having(new StructType().add("value", LongType))).contains("column 'text' is gone"))
+      assert(
+        refused(disk, having(new StructType().add("value", DoubleType).add("text", StringType)))
+          .contains("'value' was BIGINT and is DOUBLE now")
+      )
+      assert(
+        refused(
+          disk,
+          having(new StructType().add("value", LongType, nullable = false).add("text", StringType))
+        )
+          .contains("'value' could be null, and cannot be now")
+      )
+      assert(
+        refused(disk, having(two.add("more", LongType, nullable = false)))
+          .contains("'more' is new and cannot be null")
+      )
+    }
+  }
+
+  test("a column that is new and may be null is null in the rows of before, wherever it stands") {
+    withDisk { disk =>
+      on(disk)(store => give(store, Parcel(Seq(Script.arrow(Seq(5, 6))))))
+      val arrow = new Schema(
+        java.util.List.of(
+          new Field("before", FieldType.nullable(new ArrowType.Utf8), null),
+          new Field("value", FieldType.nullable(new ArrowType.Int(64, true)), null),
+          new Field("after", FieldType.nullable(new ArrowType.Int(64, true)), null)
+        )
+      ).serializeAsMessage()
+      val schema = new StructType().add("before", StringType).add("value", LongType).add("after", LongType)
+      val now = settings().copy(schema = schema.json, arrowSchema = new ArrowSchema(arrow))
+      on(disk, now, offset(0)) { store =>
+        val stored =
+          new StoredSlices(store.buffer.read(-1, 1).slices.iterator, () => new Configuration(false), throw _)
+        val rows = new SliceRows(arrow, stored, new RootAllocator())
+        try {
+          val read = rows.map(row => (row.isNullAt(0), row.getLong(1), row.isNullAt(2))).toVector
+          assert(read == Seq((true, 5L, true), (true, 6L, true)))
+        } finally {
+          rows.close()
+          stored.close()
+        }
+      }
+      val found = Manifest.read(new FaultyFiles(disk)).get
+      assert(DataType.fromJson(found.schema) == schema, "the next start compares with this one")
+    }
+  }
+
+  test(
+    "the checkpoint deleted and the log kept: refused if it records a commit, or has dropped rows; else it begins again"
+  ) {
+    withDisk { disk =>
+      on(disk)(store => give(store, parcel(0, 3)))
+      on(disk) { store =>
+        assert(all(store) == (0 to 2), "no batch was ever done")
+        store.commit(1)
+      }
+      val message = refused(disk)
+      assert(message.contains("offsets are gone") && message.contains("the rows up to 1"))
+      assert(message.contains(disk.folder.toString) && message.contains("'offsets' and 'commits'"))
+    }
+    withDisk { disk =>
+      val few = settings(retainBatches = 0, segmentBytes = 1)
+      on(disk, few) { store =>
+        (0 until 3).foreach(i => give(store, parcel(i * 2L, 2)))
+        store.commit(3)
+        Script.await(s"${disk.segments}")(disk.segments.length == 1)
+      }
+      assert(refused(disk, few).contains("offsets are gone"))
+    }
+  }
+
+  test(
+    "the log deleted and the checkpoint kept is a loss, or a new log behind that position if the user says so"
+  ) {
+    withDisk { disk =>
+      val known = offset(9, "00000000000000aa")
+      val message = refused(disk, known = known)
+      assert(message.contains("is gone from") && message.contains("failOnDataLoss"))
+      val lenient = settings(failOnDataLoss = false)
+      on(disk, lenient, known)(store => assert(store.next == 10 && store.run == Run))
+      on(disk, settings(), known) { store => // nothing came in the meantime
+        assert(store.next == 10)
+        give(store, parcel(10, 2))
+      }
+      on(disk, settings(), offset(11))(store => assert(store.next == 12))
+    }
+  }
+
+  test("the manifest deleted and segments kept is refused") {
+    withDisk { disk =>
+      on(disk)(store => give(store, parcel(0, 3)))
+      disk.names.filter(_.startsWith("manifest-")).foreach(disk.remove)
+      assert(refused(disk).contains("no manifest"))
+      assert(refused(disk, known = offset(1)).contains("no manifest"))
+    }
+  }
+
+  test("a manifest that is not one is named, whatever stands in it") {
+    withDisk { disk =>
+      on(disk)(store => give(store, parcel(0, 3)))
+      val name = disk.names.find(_.startsWith("manifest-")).get
+      val sound = new String(disk.bytes(name), "UTF-8")
+      Seq(
+        "",
+        "{",
+        "[]",
+        "null",
+        "{}",
+        sound.dropRight(1),
+        sound.replace("\"v\":1", "\"v\":2"),
+        sound + sound,
+        "\u0000" * 9
+      )
+        .foreach { text =>
+          disk.put(name, text.getBytes("UTF-8"))
+          val error = intercept[DamagedException](open(new FaultyFiles(disk)))
+          assert(error.getMessage.contains(name), text)
+        }
+      disk.put(name, sound.getBytes("UTF-8"))
+      on(disk)(store => assert(store.next == 3))
+    }
+  }
+
+  test(
+    "from memory to the log: it begins behind the memory's rows, and a restart without new rows is the same"
+  ) {
+    withDisk { disk =>
+      val inMemory = offset(4, "00000000000000aa", Durability.Memory)
+      on(disk, known = inMemory)(store => assert(store.next == 5))
+      on(disk, known = inMemory) { store =>
+        assert(store.next == 5)
+        give(store, parcel(5, 3))
+      }
+      on(disk, known = inMemory)(store => assert(all(store) == (5 to 7), "no batch had taken them"))
+      on(disk, known = offset(6))(store => assert(ids(store, 4, 6) == Seq(5, 6)))
+    }
+  }
+
+  test("from the log to memory and back is refused: rows would be given twice, or lost") {
+    withDisk { disk =>
+      on(disk)(store => give(store, parcel(0, 5)))
+      val message = refused(disk, known = offset(7, "00000000000000aa", Durability.Memory))
+      assert(message.contains("durability=memory") && message.contains("Set the option durability to memory"))
+    }
+  }
+
+  test(
+    "a position beyond the log's end is a loss of those rows, or goes on behind them if the user says so"
+  ) {
+    withDisk { disk =>
+      on(disk)(store => give(store, parcel(0, 5)))
+      assert(refused(disk, known = offset(7)).contains("the rows 5 to 7 are lost"))
+      on(disk, settings(failOnDataLoss = false), offset(7)) { store =>
+        assert(store.next == 8 && store.buffer.latest == 7)
+        val window = store.buffer.read(3, 7)
+        assert(window.lost.map { case (after, upTo, _) => (after, upTo) } == Seq((4L, 7L)))
+        assert(ids(window.slices) == Seq(4))
+        give(store, parcel(8, 2))
+        assert(ids(store, 7, 9) == Seq(8, 9))
+      }
+      on(disk, known = offset(9)) { store =>
+        assert(store.next == 10 && ids(store, 7, 9) == Seq(8, 9))
+        assert(
+          store.buffer.read(-1, 9).lost.map(l => (l._1, l._2)) == Seq((4L, 7L)),
+          "still lost, and still named"
+        )
+      }
+    }
+  }
+
+  test("rows of a damaged segment are told with file and place when a batch wants them, and not before") {
+    withDisk { disk =>
+      on(disk, settings(segmentBytes = 1))(store => (0 until 3).foreach(i => give(store, parcel(i * 3L, 3))))
+      val name = disk.segments(1)
+      disk.flip(name, disk.bytes(name).length - 1, 3)
+      on(disk, known = offset(8)) { store =>
+        assert(ids(store, -1, 2) == (0 to 2) && ids(store, 5, 8) == (6 to 8))
+        val error = intercept[DamagedException](ids(store, -1, 8))
+        assert(error.getMessage.contains(name) && error.getMessage.contains("rows 3 to 5"))
+      }
+    }
+  }
+
+  test("a segment that is deleted behind our back is data loss, naming it, when its rows are read") {
+    withDisk { disk =>
+      on(disk) { store =>
+        give(store, parcel(0, 3))
+        disk.remove(disk.segments.head)
+        val error = intercept[DataLossException](all(store))
+        assert(error.getMessage.contains("00000001-000000000000.segment is not there"))
+      }
+    }
+  }
+
+  test("codecs may change between starts") {
+    withDisk { disk =>
+      Codec.all.zipWithIndex.foreach { case (codec, i) =>
+        on(disk, settings(codec), Option.when(i > 0)(offset(0).get)) { store =>
+          give(store, parcel(i * 4L, 4, bytes = 3000))
+          assert(all(store) == (0L until (i + 1) * 4L))
+        }
+      }
+    }
+  }
+
+  test("a store that is closed twice, or never used, lets go of everything") {
+    withDisk { disk =>
+      on(disk)(close)
+      on(disk)(_ => ())
+    }
+  }
+}
