@@ -34,7 +34,7 @@ def main() -> int:
     settings = QUICK if arguments.quick else FULL
     if arguments.repeats is not None:
         settings = replace(settings, **{f"{kind}_repeats": arguments.repeats for kind in CASES})
-    kinds = [arguments.only] if arguments.only else list(CASES)
+    kinds = arguments.only or list(CASES)
     results: Results = {}
     versions: dict[str, str] = {}
     for kind in kinds:
@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--quick", action="store_true", help="a few seconds per case, once; no bar is enforced")
     made.add_argument("--repeats", type=int, help="how often to measure; the medians count")
     made.add_argument(
-        "--only", choices=list(CASES), help="one kind of measurement; results.md is not written"
+        "--only", choices=list(CASES), nargs="+", help="some kinds of measurement; results.md is not written"
     )
     return made
 

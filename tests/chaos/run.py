@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from chaos.oracle import judge
-from chaos.plan import NAMED, plans
+from chaos.plan import CYCLE, NAMED, plans
 from chaos.rounds import Harness, Outcome
 
 HEAD = (
@@ -25,35 +25,47 @@ HEAD = (
     "      KiB  files  segments"
 )
 
-# What is measured, and how much more the last third of the rounds may have than the first: factor and amount.
-FLAT: dict[str, tuple[Callable[[Outcome], float | None], float, float]] = {
+# What is measured, and how much more the last rounds may have than the first: a factor, and an amount.
+Measures = dict[str, tuple[Callable[[Outcome], float | None], float, float]]
+HELD: Measures = {
     "threads of the JVM": (lambda o: o.held.jvm_threads if o.held else None, 1.15, 6),
     "open files of the JVM": (lambda o: o.held.jvm_files if o.held else None, 1.1, 10),
     "threads of Python": (lambda o: o.held.python_threads if o.held else None, 1.1, 2),
     "open files of Python": (lambda o: o.held.python_files if o.held else None, 1.1, 4),
+}
+FLAT: Measures = HELD | {
     "bytes of the checkpoints": (lambda o: o.disk.bytes, 1.5, 4 << 20),
     "files of the checkpoints": (lambda o: o.disk.files, 1.25, 10),
     "segments of the logs": (lambda o: o.disk.segments, 1.25, 3),
 }
-ENOUGH_ROUNDS = 12
+ENOUGH_ROUNDS = 2 * len(CYCLE)
+ENOUGH_FOR_DISK = 6 * len(CYCLE)  # a round more or less with wide rows shows there
 
 
-def lower_quartile(values: list[float]) -> float:
-    """For what lies on disk: a round with wide rows leaves much to the next ones, a leak leaves it to all."""
-    return sorted(values)[len(values) // 4]
+def growth(outcomes: list[Outcome], measures: Measures = FLAT) -> list[str]:
+    """What did not stay flat: what most of the moments found more of in the last laps than in the first.
 
-
-def growth(outcomes: list[Outcome]) -> list[str]:
-    """What did not stay flat."""
+    Like is compared with like: a kill among wide rows leaves much more on disk than others do.
+    """
+    laps = len(outcomes) // len(CYCLE)
+    some = max(1, laps // 3) * len(CYCLE)
+    first, last = outcomes[:some], outcomes[: laps * len(CYCLE)][-some:]
     found = []
-    for what, (measure, factor, more) in FLAT.items():
-        values = [value for outcome in outcomes if (value := measure(outcome)) is not None]
-        third = len(values) // 3
-        typical = lower_quartile if "checkpoints" in what or "logs" in what else median
-        first, last = typical(values[:third]), typical(values[-third:])
-        if last > factor * first + more:
-            found.append(f"{what} grew: {first:.0f} in the first third of the rounds, {last:.0f} in the last")
+    for what, (measure, factor, more) in measures.items():
+        pairs = list(zip(_by_place(first, measure), _by_place(last, measure), strict=True))
+        known = [(before, after) for before, after in pairs if before is not None and after is not None]
+        grown = [(before, after) for before, after in known if after > factor * before + more]
+        if len(grown) * 2 > len(known):
+            told = ", ".join(f"{before:.0f} to {after:.0f}" for before, after in grown)
+            found.append(f"{what} grew from the first laps to the last: {told}")
     return found
+
+
+def _by_place(outcomes: list[Outcome], measure: Callable[[Outcome], float | None]) -> list[float | None]:
+    """The median for each place in the cycle; none where it could not be measured."""
+    places = [[measure(outcome) for outcome in outcomes[place :: len(CYCLE)]] for place in range(len(CYCLE))]
+    known = [[value for value in values if value is not None] for values in places]
+    return [median(values) if values else None for values in known]
 
 
 def missed(outcomes: list[Outcome]) -> list[str]:
@@ -109,7 +121,8 @@ def _rounds(asked: argparse.Namespace, folder: Path) -> list[str]:
             print(line(outcomes[-1]), flush=True)
         harness.drain()
     problems = [f"no kill came at the moment '{point}': {NAMED[point]}" for point in missed(outcomes)]
-    problems += growth(outcomes) if len(outcomes) >= ENOUGH_ROUNDS else []
+    if len(outcomes) >= ENOUGH_ROUNDS:
+        problems += growth(outcomes, FLAT if len(outcomes) >= ENOUGH_FOR_DISK else HELD)
     for query, verdict in judge(folder).items():
         print(f"{query}: {verdict}")
         problems += [] if verdict.is_exact else [f"the rows of {query} are not what was given"]

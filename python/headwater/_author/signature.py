@@ -13,8 +13,8 @@ from headwater._author.kinds import SUPPORTED, UNFIT, Kind, kind_of, shown, writ
 __all__ = ["RESERVED", "Option", "OptionError", "Signature", "plain"]
 
 _EVERY = """durability bufferBytes bufferRows maxRowsPerTrigger maxBytesPerTrigger minRowsPerTrigger
-    maxTriggerDelay availableNowWait failOnDataLoss onError maxRestarts onBadRow concurrency linger batchRows
-    startCursor logBytes logCompression logRetainBatches logRetainBytes"""
+    maxTriggerDelay availableNowWait failOnDataLoss logBytes logCompression logRetainBatches logRetainBytes
+    onError maxRestarts onBadRow concurrency linger batchRows startCursor"""
 _LATER = "startFrom minPartitions source"
 RESERVED: tuple[str, ...] = tuple(_EVERY.split() + _LATER.split())
 """What no source may call an option of its own; a promise to authors, so it has what is yet to come."""

@@ -33,6 +33,10 @@ def stream(
     max_trigger_delay: timedelta | str | None = None,
     available_now_wait: timedelta | str | None = None,
     fail_on_data_loss: bool | None = None,
+    log_bytes: int | str | None = None,
+    log_compression: str | None = None,
+    log_retain_batches: int | None = None,
+    log_retain_bytes: int | str | None = None,
     on_error: str | None = None,
     max_restarts: int | None = None,
     on_bad_row: str | None = None,
@@ -40,10 +44,6 @@ def stream(
     linger: timedelta | str | None = None,
     batch_rows: int | None = None,
     start_cursor: object = None,
-    log_bytes: int | str | None = None,
-    log_compression: str | None = None,
-    log_retain_batches: int | None = None,
-    log_retain_bytes: int | str | None = None,
 ) -> DataFrame:
     """A streaming DataFrame of `source`. The session is attached first where it is not yet.
 
@@ -68,6 +68,10 @@ def stream(
         "max_trigger_delay": max_trigger_delay,
         "available_now_wait": available_now_wait,
         "fail_on_data_loss": fail_on_data_loss,
+        "log_bytes": log_bytes,
+        "log_compression": log_compression,
+        "log_retain_batches": log_retain_batches,
+        "log_retain_bytes": log_retain_bytes,
         "on_error": on_error,
         "max_restarts": max_restarts,
         "on_bad_row": on_bad_row,
@@ -75,10 +79,6 @@ def stream(
         "linger": linger,
         "batch_rows": batch_rows,
         "start_cursor": None if start_cursor is None else json.dumps(start_cursor),
-        "log_bytes": log_bytes,
-        "log_compression": log_compression,
-        "log_retain_batches": log_retain_batches,
-        "log_retain_bytes": log_retain_bytes,
     }
     set_here = {camel(name): encode(name, value) for name, value in common.items() if value is not None}
     if isinstance(source, JvmSource):

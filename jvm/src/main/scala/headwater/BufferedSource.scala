@@ -97,6 +97,7 @@ private[headwater] final class BufferedSource(
     store.buffer.take(to.seq)
     val goneUpTo = window.goneUpTo // not the window: the frame must not hold its rows
     val lost = window.lost
+    val isElsewhere = window.slices.exists(_.rows.isElsewhere)
     val number = PlannedRows.put(window.slices)
     synchronized {
       planned = planned :+ (to.seq -> number)
@@ -104,7 +105,7 @@ private[headwater] final class BufferedSource(
       rowsInBatch = to.seq - goneUpTo
     }
     if (synchronized(stopped)) dropPlanned(upTo = Long.MaxValue)
-    frames.of(number) { () =>
+    frames.of(number, isElsewhere) { () =>
       if (goneUpTo > from) losses.report(from, goneUpTo, whyGone(to, store))
       lost.foreach { case (after, upTo, why) => losses.report(after, upTo, why) }
     }
@@ -171,17 +172,22 @@ private[headwater] final class BufferedSource(
       if (stopped) throw new IllegalStateException(s"Source '$name' is stopped")
       val store = openStore(known)
       val running =
-        Running(store, new FeedThread(newFeed(store), store, s"headwater-feed-$name-${store.run}"))
+        Running(store, new FeedThread(feedFor(store), store, s"headwater-feed-$name-${store.run}"))
       started = Some(running)
       running
     }
   }
 
+  private def feedFor(store: Store): Feed =
+    try newFeed(store)
+    catch { case e: Throwable => store.close(availableNow = false); throw e }
+
   /** What keeps rows from coming. That of the feed counts once all that it gave can be read. */
   private def failureOf(running: Running): Option[Throwable] = {
     val ofFeed = running.thread.failure.filter(_ => running.store.isSettled)
     running.store.failure.orElse(ofFeed.map { e =>
-      new FeedFailedException(s"The feed of source '$name' failed: ${whatFailed(e)}", e)
+      val what = if (e.isInstanceOf[FeedFailedException]) e.getMessage else e.toString
+      new FeedFailedException(s"The feed of source '$name' failed: $what", e)
     })
   }
 
@@ -216,11 +222,6 @@ private[headwater] final class BufferedSource(
     if (end.run == store.run) "they were dropped when a later batch was committed"
     else
       s"they were in the ${end.durability.name} of run ${end.run}, which is over (this is run ${store.run})"
-
-  private def whatFailed(e: Throwable): String = e match {
-    case told: FeedFailedException => told.getMessage
-    case other => other.toString
-  }
 
   private def seqOf(offset: AnyOffset): Long = parse(offset).seq
 

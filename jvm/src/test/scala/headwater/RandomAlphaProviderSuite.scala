@@ -80,8 +80,8 @@ class RandomAlphaProviderSuite extends StreamTest with TableDrivenPropertyChecks
       ),
       (Seq("len" -> "5", "path" -> "x"), "has no option 'path'"),
       (
-        Seq("len" -> "5", "durability" -> "log"),
-        "Option 'durability' of source 'random_alpha' is 'log', it must be mem"
+        Seq("len" -> "5", "durability" -> "disk"),
+        "Option 'durability' of source 'random_alpha' is 'disk', it must be log"
       )
     )
     forAll(cases) { (options, message) =>

@@ -73,7 +73,7 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
       ("maxTriggerDelay", "999999999999999999d", "it must be a duration with its unit"),
       ("availableNowWait", "-1s", "it must be a duration"),
       ("failOnDataLoss", "maybe", "it must be true or false"),
-      ("durability", "log", "it must be memory")
+      ("durability", "disk", "it must be log or memory")
     )
     forAll(cases) { (option, value, allowed) =>
       val error = intercept[InvalidOptionException](buffered(option -> value))

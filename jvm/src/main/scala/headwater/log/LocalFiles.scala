@@ -64,6 +64,8 @@ private[headwater] final class LocalFiles(folder: Path, durable: Boolean) extend
     syncFolder(folder)
   }
 
+  override def isDurable: Boolean = durable
+
   override def canAppend: Boolean = true
 
   /** The operating system's own lock: it goes with its process, so a restart after kill -9 finds none. It also goes when

@@ -27,6 +27,9 @@ private[headwater] trait LogFiles {
   /** Makes durable what an earlier process may have written and not synced. */
   def sync(name: String): Unit
 
+  /** Whether what is written is there after a restart of the query. */
+  def isDurable: Boolean = true
+
   /** Whether a file can be added to after a [[LogFiles.Out.sync]]; if not, each group needs a file of its own. */
   def canAppend: Boolean
 

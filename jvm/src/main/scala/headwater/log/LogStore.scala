@@ -65,8 +65,8 @@ private[headwater] final class LogStore private (
       logInfo(s"$waiting rows that no batch had taken wait in ${files.pathOf("")} for the next start")
   }
 
-  /** Who is told of durable cursors. */
-  def onDurable(told: Map[Int, String] => Unit): Unit = listener.set(told)
+  /** Who is told of durable cursors. In a temporary folder none is. */
+  def onDurable(told: Map[Int, String] => Unit): Unit = if (files.isDurable) listener.set(told)
 }
 
 private[headwater] object LogStore extends Logging {

@@ -334,6 +334,27 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
+  test("a manifest that was not written to its end does not count, and its epoch is used up") {
+    withDisk { disk =>
+      on(disk)(store => give(store, parcel(0, 3)))
+      Seq("", "{\"v\":1,").zipWithIndex.foreach { case (text, i) =>
+        disk.put(f"manifest-${2 + i * 2}%08d.json", text.getBytes("UTF-8"))
+        on(disk)(store => assert(all(store) == (0 to 2) && store.run == Run))
+        assert(disk.names.filter(_.startsWith("manifest-")) == Seq(f"manifest-${3 + i * 2}%08d.json"))
+      }
+    }
+  }
+
+  test("a segment in which nothing stands is removed on the next start, and no other") {
+    withDisk { disk =>
+      on(disk)(store => give(store, parcel(0, 3)))
+      disk.put("00000001-000000000001.segment", Array.emptyByteArray)
+      disk.put("00000001-000000000002.segment", new Array[Byte](700))
+      on(disk)(store => assert(all(store) == (0 to 2)))
+      assert(disk.segments == Seq("00000001-000000000000.segment"))
+    }
+  }
+
   test("codecs may change between starts") {
     withDisk { disk =>
       Codec.all.zipWithIndex.foreach { case (codec, i) =>

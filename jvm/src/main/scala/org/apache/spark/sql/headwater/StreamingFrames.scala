@@ -46,11 +46,13 @@ final class StreamingFrames(
 
   /** @param number
     *   of the rows in [[PlannedRows]]
+    * @param isElsewhere
+    *   some of them lie in files that only Hadoop can read
     * @param onRun
     *   called on the driver when the frame is first run, and not if it is only planned
     */
-  def of(number: Long)(onRun: () => Unit): DataFrame = {
-    val conf = Option.when(PlannedRows.get(number).exists(_.rows.isElsewhere))(hadoop)
+  def of(number: Long, isElsewhere: Boolean)(onRun: () => Unit): DataFrame = {
+    val conf = Option.when(isElsewhere)(hadoop)
     val rdd =
       new ArrowRDD(session.sparkContext, arrowSchema, number, conf, failOnDataLoss, onRun).setName(name)
     // By position: the other fields of the leaf, and its constructor, differ between lines of Spark.
