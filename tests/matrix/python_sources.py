@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
 from headwater.testing import END, FAIL, ListSource, RunningStream, stream
@@ -76,3 +77,35 @@ def test_stop_ends_a_feed_that_is_busy(stream: Stream, feed_threads: Callable[[]
     assert time.monotonic() - began < 5
     assert hw.feeds() == []
     assert feed_threads() == []
+
+
+@hw.source("n LONG, word STRING")
+def matrix_counted(count: int, *, since: int | None = None) -> Iterator[Any]:
+    for n in range(0 if since is None else since + 1, count):
+        yield hw.At(n, (n, f"w{n}"))
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_the_log_survives_a_restart_and_the_source_goes_on(
+    spark: SparkSession, tmp_path: Path, compression: str
+) -> None:
+    batches: dict[int, list[Any]] = {}
+
+    def sink(frame: DataFrame, batch: int) -> None:
+        rows = [tuple(row) for row in frame.collect()]
+        assert batches.setdefault(batch, rows) == rows, "a batch that is run again is the same"
+
+    def run(count: int) -> list[Any]:
+        stream = hw.stream(
+            spark, matrix_counted(count=count), max_rows_per_trigger=70, log_compression=compression
+        )
+        writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "c"))
+        assert writer.trigger(availableNow=True).start().awaitTermination(60)
+        return [row for batch in sorted(batches) for row in batches[batch]]
+
+    assert run(100) == [(n, f"w{n}") for n in range(100)]
+    commits = tmp_path / "c" / "commits"
+    last = max((file for file in commits.iterdir() if file.name.isdigit()), key=lambda file: int(file.name))
+    last.unlink()
+    (commits / f".{last.name}.crc").unlink(missing_ok=True)
+    assert run(200) == [(n, f"w{n}") for n in range(200)]
