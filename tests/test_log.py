@@ -219,7 +219,8 @@ def test_a_source_that_has_caught_up_ends_an_available_now_run_at_once(checkpoin
         first = since or 0
         yield hw.At(first + 10, list(range(first, first + 10)))
         yield hw.CAUGHT_UP
-        time.sleep(3600)
+        while True:  # until it is stopped
+            time.sleep(0.01)
 
     began = time.monotonic()
     assert checkpoint.drain(log_caught_up(), available_now_wait="50m") == [(n,) for n in range(10)]
