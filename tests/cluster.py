@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,6 +26,12 @@ class Cluster:
     def status(self) -> dict[str, Any]:
         with urllib.request.urlopen(self.status_url, timeout=5) as answer:
             return dict(json.load(answer))
+
+    def has_all_workers(self) -> bool:
+        try:
+            return bool(self.status()["aliveworkers"] == len(WORKERS))
+        except urllib.error.HTTPError:
+            return False  # the page's port is open before its pages are there
 
 
 @contextmanager
@@ -49,7 +56,7 @@ def standalone_cluster(folder: Path) -> Iterator[Cluster]:
         for n, host in enumerate(WORKERS):
             size = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{n}")]
             start(f"worker-{n}", "worker.Worker", host, *size, url)
-        master.until("all workers", lambda: cluster.status()["aliveworkers"] == len(WORKERS))
+        master.until("all workers", cluster.has_all_workers)
         yield cluster
 
 

@@ -17,7 +17,7 @@ PYTHON_APP = [str(ROOT / "examples" / "random_alpha_app.py")]
 def check_rows(folder: Path, length: int, at_least: int) -> None:
     """As many rows as the offsets say, each of them new, of the right form, in the order of their making."""
     rows = written_rows(folder / "rows")
-    assert len(rows) == last_seq(folder / "checkpoint") + 1 >= at_least
+    assert len(rows) == last_seq(folder / "checkpoint", folder / "rows") + 1 >= at_least
     values = [row["value"] for row in rows]
     assert {len(value) for value in values} == {length}
     assert set("".join(values)) <= set(ALPHABET)

@@ -37,15 +37,20 @@ def _mix(z: int) -> int:
 
 def written_rows(folder: Path) -> list[dict[str, Any]]:
     """The rows of Spark's JSON file sink in order, of finished batches only: those that its own log lists."""
-    log = folder / "_spark_metadata"
-    batches = sorted((file for file in log.iterdir() if file.name.isdigit()), key=lambda file: int(file.name))
-    files = [json.loads(line)["path"] for batch in batches for line in batch.read_text().splitlines()[1:]]
+    log = _sink_log(folder)
+    whole = max((n for n, file in enumerate(log) if file.suffix == ".compact"), default=0)  # all up to it
+    paths = [json.loads(line)["path"] for file in log[whole:] for line in file.read_text().splitlines()[1:]]
     return [
-        json.loads(line) for file in files for line in (folder / Path(file).name).read_text().splitlines()
+        json.loads(line) for path in paths for line in (folder / Path(path).name).read_text().splitlines()
     ]
 
 
-def last_seq(checkpoint: Path) -> int:
-    """Where the last finished batch of a checkpoint ends."""
-    batch = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
-    return int(json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])["seq"])
+def last_seq(checkpoint: Path, folder: Path) -> int:
+    """Where the last batch ends that the sink has finished, whether or not Spark has noted so yet."""
+    offsets = checkpoint / "offsets" / _sink_log(folder)[-1].stem
+    return int(json.loads(offsets.read_text().splitlines()[-1])["seq"])
+
+
+def _sink_log(folder: Path) -> list[Path]:
+    files = (file for file in (folder / "_spark_metadata").iterdir() if file.stem.isdigit())
+    return sorted(files, key=lambda file: int(file.stem))

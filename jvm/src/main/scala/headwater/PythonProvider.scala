@@ -53,16 +53,15 @@ abstract class PythonProvider extends StreamProvider {
     )
   }
 
-  private def logOf(loaded: Loaded, spark: SparkSession): LogStore.Settings = LogStore.Settings(
+  private def logOf(loaded: Loaded, spark: SparkSession): LogStore.Settings = Stores.logSettings(
+    spark,
+    loaded.buffered,
     loaded.name,
-    loaded.schema.json,
-    new ArrowSchema(loaded.arrowSchema),
+    loaded.schema,
+    loaded.arrowSchema,
     loaded.python.concurrency,
     loaded.isResumable,
-    loaded.identity,
-    loaded.buffered.logBytes,
-    Stores.segmentSettings(spark, loaded.buffered),
-    loaded.buffered.failOnDataLoss
+    loaded.identity
   )
 
   private def feed(loaded: Loaded, store: Store, spark: SparkSession): Feed = {

@@ -2,7 +2,7 @@ package headwater
 
 import java.security.SecureRandom
 
-import headwater.log.{LogStore, Stores}
+import headwater.log.Stores
 import org.apache.spark.sql.SQLContext
 import org.apache.spark.sql.execution.streaming.Source
 import org.apache.spark.sql.types.{StringType, StructType, TimestampType}
@@ -44,17 +44,7 @@ final class RandomAlphaProvider extends StreamProvider {
     val seed = options.seed.getOrElse(new SecureRandom().nextLong())
     val spark = sqlContext.sparkSession
     val arrowSchema = RandomAlpha.arrowSchema.serializeAsMessage()
-    def log = LogStore.Settings(
-      Name,
-      Schema.json,
-      new ArrowSchema(arrowSchema),
-      shards = 1,
-      isResumable = false,
-      identity = Map.empty,
-      options.buffered.logBytes,
-      Stores.segmentSettings(spark, options.buffered),
-      options.buffered.failOnDataLoss
-    )
+    def log = Stores.logSettings(spark, options.buffered, Name, Schema, arrowSchema)
     new BufferedSource(
       spark,
       Name,

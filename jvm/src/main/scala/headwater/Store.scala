@@ -54,14 +54,10 @@ object Durability {
 }
 
 /** The classic: rows live as long as the query. */
-private[headwater] final class MemoryStore(
-    override val run: String,
-    override val next: Long,
-    options: BufferedOptions,
-    nanoTime: () => Long
-) extends Store
+private[headwater] final class MemoryStore(override val run: String, override val buffer: Buffer)
+    extends Store
     with Logging {
-  override val buffer = new Buffer(options.bufferRows, options.bufferBytes, next, nanoTime)
+  override val next: Long = buffer.latest + 1
 
   override def durability: Durability = Durability.Memory
   override def cursors: Map[Int, String] = Map.empty

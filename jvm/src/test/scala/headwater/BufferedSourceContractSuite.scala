@@ -579,7 +579,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
       override def close(): Unit = throw new IllegalStateException("closing fails too")
     }
     val buffer = new Buffer(1, 1, 0)
-    val thread = new FeedThread(stubborn, InBuffer(buffer), "headwater-feed-stubborn")
+    val thread = new FeedThread(stubborn, InMemory(buffer), "headwater-feed-stubborn")
     assert(!thread.stop(timeoutMillis = 100), "it says that the thread is still there")
     assert(!buffer.append(Numbered.rows(0, 1)), "its rows are refused")
     release = true

@@ -12,7 +12,7 @@ class FeedThreadSuite extends AnyFunSuite with NoThreadLeft {
       override def run(out: Outlet): Unit = work(out)
       override def close(): Unit = ()
     }
-    val thread = new FeedThread(feed, InBuffer(buffer), "headwater-feed-test")
+    val thread = new FeedThread(feed, InMemory(buffer), "headwater-feed-test")
     try body(thread, buffer)
     finally assert(thread.stop(20000))
   }

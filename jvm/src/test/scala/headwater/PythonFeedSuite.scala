@@ -40,7 +40,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     /** Runs it as a source does, into a buffer. */
     def inBuffer(maxRows: Long = 1000)(body: (FeedThread, Buffer) => Unit): Unit = {
       val buffer = new Buffer(maxRows, Long.MaxValue, first = 0)
-      val thread = new FeedThread(feed, InBuffer(buffer), s"headwater-feed-$id")
+      val thread = new FeedThread(feed, InMemory(buffer), s"headwater-feed-$id")
       try body(thread, buffer)
       finally assert(thread.stop(20000))
     }
@@ -488,7 +488,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
           shard.foreach(s => Try(s.send(ArrowBytes.schema ++ ArrowBytes.batch(Seq(1, 2, 3)))))
         }
         val buffer = new Buffer(maxRows = 2, Long.MaxValue, first = 0)
-        val thread = new FeedThread(f.feed, InBuffer(buffer), s"headwater-feed-${f.id}")
+        val thread = new FeedThread(f.feed, InMemory(buffer), s"headwater-feed-${f.id}")
         val until = System.nanoTime() + random.nextInt(3000000)
         while (System.nanoTime() < until) Thread.onSpinWait() // this is what the test is about
         assert(millis(assert(thread.stop(4000))) < 3000, s"round $round")

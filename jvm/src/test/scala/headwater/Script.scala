@@ -13,7 +13,7 @@ import org.apache.arrow.vector.{BigIntVector, VectorSchemaRoot, VectorUnloader}
 import org.apache.arrow.vector.ipc.WriteChannel
 import org.apache.arrow.vector.ipc.message.MessageSerializer
 import org.apache.arrow.vector.types.pojo.{ArrowType, Field, FieldType, Schema}
-import headwater.log.{LogStore, Stores}
+import headwater.log.Stores
 import org.apache.spark.sql.SQLContext
 import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap
 import org.apache.spark.sql.execution.streaming.Source
@@ -169,17 +169,7 @@ object ScriptProvider {
       BufferedOptions.read(new SourceOptions(name, written, BufferedOptions.names), Durability.Memory)
     val arrowSchema = Script.arrowSchema.serializeAsMessage()
     val nanoTime = () => Script(name).nanoTime.get
-    def log = LogStore.Settings(
-      name,
-      Script.schema.json,
-      new ArrowSchema(arrowSchema),
-      shards = 1,
-      isResumable = false,
-      identity = Map.empty,
-      options.logBytes,
-      Stores.segmentSettings(spark, options),
-      options.failOnDataLoss
-    )
+    def log = Stores.logSettings(spark, options, name, Script.schema, arrowSchema)
     new BufferedSource(
       spark,
       name,

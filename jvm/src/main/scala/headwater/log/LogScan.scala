@@ -1,7 +1,5 @@
 package headwater.log
 
-import java.io.IOException
-
 import scala.collection.mutable
 import scala.util.Using
 
@@ -52,14 +50,15 @@ private[headwater] object LogScan {
 
     def result: LogScan = {
       val headers = names.map(name => name -> headerOf(name))
-      val firsts = headers.map(_._2.map(_.first).getOrElse(Long.MaxValue))
+      val firsts = headers.map(_._2.map { case (_, header) => header.first }.getOrElse(Long.MaxValue))
       // What later segments begin with ends the ones before them.
       val limits = firsts.scanRight(Long.MaxValue)(math.min).tail
       // Those before the oldest were dropped; unless it is there and cannot be read.
       firsts.headOption.filter(_ < Long.MaxValue).foreach(oldest => expected = math.max(expected, oldest))
       val last = firsts.lastIndexWhere(_ < Long.MaxValue)
       headers.zip(limits).zipWithIndex.foreach {
-        case (((name, Right(header)), limit), i) => read(name, header, limit, isLast = i == last)
+        case (((name, Right((start, header))), limit), i) =>
+          read(name, start, header, limit, isLast = i == last)
         case (((name, Left(what)), limit), _) => skip(name, what, limit)
       }
       val epoch = names.lastOption.flatMap(SegmentHeader.parse).fold(0L)(_._1)
@@ -74,8 +73,8 @@ private[headwater] object LogScan {
       )
     }
 
-    private def headerOf(name: String): Either[String, SegmentHeader] =
-      Using.resource(open(name))(_.opened.map(_._2))
+    private def headerOf(name: String): Either[String, (Long, SegmentHeader)] =
+      Using.resource(open(name))(_.opened)
 
     private def open(name: String): SegmentFile = new SegmentFile(files.pathOf(name), files.read(name))
 
@@ -90,12 +89,18 @@ private[headwater] object LogScan {
       }
     }
 
-    private def read(name: String, header: SegmentHeader, limit: Long, isLast: Boolean): Unit =
+    private def read(
+        name: String,
+        start: Long,
+        header: SegmentHeader,
+        limit: Long,
+        isLast: Boolean
+    ): Unit =
       Using.resource(open(name)) { file =>
         lostUpTo(math.min(header.first, limit)) // a replaced writer may have begun further
         cursors.clear()
         cursors ++= header.cursors
-        var position = file.opened.fold(what => throw new IOException(what), _._1)
+        var position = start
         var parcel = Vector.empty[(Long, Frame)]
         var block = Block.none
         var gap = Option.empty[String] // behind which no frame has told yet which row is next

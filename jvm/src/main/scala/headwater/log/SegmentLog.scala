@@ -245,7 +245,7 @@ private[headwater] final class SegmentLog(
     position = at
     nextSeq = seq
     told.foreach(committed = _)
-    cursors ++= group.flatMap(_.cursor).map(cursor => cursor.shard -> cursor.json)
+    cursors ++= cursorsOf(group)
     val last = segments.last
     segments(segments.length - 1) = last.copy(last = seq - 1, bytes = at)
     measure()
@@ -271,9 +271,13 @@ private[headwater] final class SegmentLog(
 
   private def publish(group: Vector[Parcel], blocks: Vector[StoredRows]): Unit = {
     blocks.foreach(index.append) // false once the query is over: the rows are found on the next start
-    val cursors = group.flatMap(_.cursor).map { case Cursor(shard, json) => shard -> json }.toMap
-    if (cursors.nonEmpty) quietly(onDurable(cursors))
+    val durable = cursorsOf(group)
+    if (durable.nonEmpty) quietly(onDurable(durable))
   }
+
+  /** The last one of each shard. */
+  private def cursorsOf(group: Vector[Parcel]): Map[Int, String] =
+    group.flatMap(_.cursor).map { case Cursor(shard, json) => shard -> json }.toMap
 
   private def newSegment(): LogFiles.Out = {
     val header =

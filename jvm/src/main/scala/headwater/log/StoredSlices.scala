@@ -46,20 +46,23 @@ final class StoredSlices(
     case stored: StoredRows => frames(open(stored.segment), stored, slice)
   }
 
-  private def frames(segment: SegmentFile, stored: StoredRows, slice: Slice): Iterator[Slice] = {
-    val end = stored.position + stored.length
-    var position = stored.position
-    var row = 0 // of the block, from which the next frame counts
-    Iterator
-      .continually {
+  private def frames(segment: SegmentFile, stored: StoredRows, wanted: Slice): Iterator[Slice] =
+    new Iterator[Option[Slice]] {
+      private[this] val end = stored.position + stored.length
+      private[this] var position = stored.position
+      private[this] var row = 0 // of the block, from which the next frame counts
+
+      override def hasNext: Boolean = position < end && row < wanted.until
+
+      override def next(): Option[Slice] = {
         val at = position
         segment.frameAt(at) match {
           case Some(frame) =>
             position += frame.length
             val first = row
             if (frame.isRows) row += frame.rows
-            val from = math.max(slice.from - first, 0)
-            val until = math.min(slice.until - first, frame.rows)
+            val from = math.max(wanted.from - first, 0)
+            val until = math.min(wanted.until - first, frame.rows)
             if (frame.isRows && from < until) attempt(Some(Slice(rows(segment, frame, at), from, until)))
             else None
           case None =>
@@ -69,9 +72,7 @@ final class StoredSlices(
             )
         }
       }
-      .takeWhileInclusive(_ => position < end && row < slice.until)
-      .flatten
-  }
+    }.flatten
 
   private def attempt(slice: => Option[Slice]): Option[Slice] =
     try slice
@@ -98,22 +99,6 @@ final class StoredSlices(
       }
     file = Some(opened)
     opened
-  }
-
-  private implicit class Inclusive[T](items: Iterator[T]) {
-
-    /** As long as it holds after an item, and that item too. */
-    def takeWhileInclusive(goOn: T => Boolean): Iterator[T] = {
-      var more = true
-      new Iterator[T] {
-        override def hasNext: Boolean = more
-        override def next(): T = {
-          val item = items.next()
-          more = goOn(item)
-          item
-        }
-      }
-    }
   }
 }
 

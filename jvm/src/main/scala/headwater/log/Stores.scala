@@ -7,6 +7,7 @@ import headwater._
 import org.apache.hadoop.fs.{Path => HadoopPath}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.{classic, SparkSession}
+import org.apache.spark.sql.types.StructType
 
 /** Chooses where the rows of a source wait, by its options and by the folder that Spark has given it. */
 private[headwater] object Stores extends Logging {
@@ -32,7 +33,8 @@ private[headwater] object Stores extends Logging {
         logWarning(
           "there is no checkpointLocation, so rows wait in memory: executors do not see the driver's temporary folder"
         )
-      new MemoryStore(newRun(), known.fold(0L)(_.seq + 1), options, nanoTime)
+      val first = known.fold(0L)(_.seq + 1)
+      new MemoryStore(newRun(), new Buffer(options.bufferRows, options.bufferBytes, first, nanoTime))
     } else {
       if (isTemporary)
         logInfo(
@@ -45,15 +47,33 @@ private[headwater] object Stores extends Logging {
     }
   }
 
-  /** What the options say of the log. */
-  def segmentSettings(spark: SparkSession, options: BufferedOptions): SegmentLog.Settings =
+  /** A log of that source, as the options say. One feed that is not resumable is what most have. */
+  def logSettings(
+      spark: SparkSession,
+      options: BufferedOptions,
+      source: String,
+      schema: StructType,
+      arrowSchema: Array[Byte],
+      shards: Int = 1,
+      isResumable: Boolean = false,
+      identity: Map[String, String] = Map.empty
+  ): LogStore.Settings = LogStore.Settings(
+    source,
+    schema.json,
+    new ArrowSchema(arrowSchema),
+    shards,
+    isResumable,
+    identity,
+    options.logBytes,
     SegmentLog.Settings(
       Codec.named(options.logCompression),
       options.logRetainBatches.getOrElse(
         spark.conf.get("spark.sql.streaming.minBatchesToRetain", "100").toInt
       ),
       options.logRetainBytes
-    )
+    ),
+    options.failOnDataLoss
+  )
 
   private def localPath(uri: URI): Path =
     if (uri.getScheme == null) Paths.get(uri.getPath) else Paths.get(uri)
