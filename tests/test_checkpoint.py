@@ -385,6 +385,18 @@ def test_a_segment_under_another_name_is_damage(folder: Folder) -> None:
         assert kinds(read_log(folder.log)) == ["damage"]
 
 
+def test_of_a_segment_whose_header_is_damaged_no_row_counts(folder: Folder) -> None:
+    folder.manifest()
+    folder.put(0, segment(0, [frame(0, 2, group=True)]))
+    data = segment(2, [frame(2, 3, group=True), frame(5, 1, group=True)])
+    folder.put(1, data[:20] + b"x" + data[21:])
+    log = read_log(folder.log)
+    assert (kinds(log), lost(log), log.ranges) == (["damage"], [(2, None)], [(0, 1)])
+    folder.put(2, segment(6, [frame(6, 1, group=True)], number=2))
+    log = read_log(folder.log)
+    assert (kinds(log), lost(log), log.ranges) == (["damage"], [(2, 5)], [(0, 1), (6, 6)])
+
+
 def test_a_newer_format_is_not_taken_for_a_torn_tail(folder: Folder) -> None:
     folder.manifest()
     folder.put(0, b"HWLOG\0\0\2" + segment(0)[8:])

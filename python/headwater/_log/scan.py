@@ -54,8 +54,8 @@ class Scan:
             self._waiting.clear()
             header = header_of(file, size)
             if isinstance(header, Fault):
-                begin = self._without_header(name.file, file, size, header, last_of_epoch)
-                fenced = False
+                self._without_header(name.file, file, size, header, last_of_epoch)
+                begin, fenced = size, False  # whose its rows are is not known: none of them counts
             else:
                 begin = header.end
                 fenced = fence is not None and header.first >= fence
@@ -76,12 +76,11 @@ class Scan:
         if not fenced:
             self.numbering.reach(header.first, name.file, 0, "the segment begins with row")
 
-    def _without_header(self, name: str, file: BinaryIO, size: int, fault: Fault, last_of_epoch: bool) -> int:
-        """Gives where there is something to read all the same."""
-        durable = durable_behind(file, 0, size)
-        certain = durable is not None or not fault.torn or not last_of_epoch
+    def _without_header(
+        self, name: str, file: BinaryIO, size: int, fault: Fault, last_of_epoch: bool
+    ) -> None:
+        certain = durable_behind(file, 0, size) is not None or not fault.torn or not last_of_epoch
         self.numbering.fault(name, fault.at, fault.what, certain=certain)
-        return size if durable is None else durable.at
 
     def _frames(self, file: BinaryIO, at: int, fence: int | None, fenced: bool) -> int:
         """Gives where the valid part ends."""

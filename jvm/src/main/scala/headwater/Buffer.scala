@@ -244,6 +244,9 @@ private[headwater] object Buffer {
   /** The rows of a window, those up to and with `goneUpTo` being gone. Nothing is gone when `goneUpTo` is its start. */
   final case class Window(slices: Vector[Slice], goneUpTo: Long) {
 
+    /** How many rows it has, without those that are lost. */
+    def count: Long = slices.iterator.filterNot(_.rows.isInstanceOf[LostRows]).map(_.count.toLong).sum
+
     /** Ranges within it that are lost: after which row, up to which, and why. */
     def lost: Vector[(Long, Long, String)] = {
       var before = goneUpTo

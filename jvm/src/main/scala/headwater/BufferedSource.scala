@@ -102,7 +102,7 @@ private[headwater] final class BufferedSource(
     synchronized {
       planned = planned :+ (to.seq -> number)
       lastBatchAt = nanoTime()
-      rowsInBatch = to.seq - goneUpTo
+      rowsInBatch = window.count
     }
     if (synchronized(stopped)) dropPlanned(upTo = Long.MaxValue)
     frames.of(number, isElsewhere) { () =>
@@ -141,7 +141,7 @@ private[headwater] final class BufferedSource(
     (running.fold(Map.empty[String, Long])(_.store.metrics) ++ Map(
       "rowsInBatch" -> inBatch,
       "rowsRead" -> of(_.readRows),
-      "rowsLost" -> losses.rows,
+      "rowsLost" -> (losses.rows + frames.rowsLost),
       "waitingRows" -> of(_.waitingRows),
       "waitingBytes" -> of(_.waitingBytes),
       "blockedMs" -> NANOSECONDS.toMillis(of(_.blockedNanos)),

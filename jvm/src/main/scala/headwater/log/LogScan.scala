@@ -22,7 +22,6 @@ private[headwater] final case class LogScan(
     cursors: Map[Int, String],
     commits: Vector[Long],
     next: Long,
-    epoch: Long,
     torn: Vector[String]
 )
 
@@ -35,6 +34,10 @@ private[headwater] object LogScan {
   val BlockBytes: Long = 512 << 10
 
   def of(files: LogFiles, first: Long): LogScan = new Scanner(files, first).result
+
+  /** Of all segments that are there, whatever stands in them; 0 if there is none. */
+  def newestEpoch(files: LogFiles): Long =
+    files.list().flatMap(SegmentHeader.parse(_)).map(_._1).maxOption.getOrElse(0L)
 
   private final class Scanner(files: LogFiles, first: Long) {
     private[this] val rows = Vector.newBuilder[(Long, Rows)]
@@ -61,14 +64,12 @@ private[headwater] object LogScan {
           read(name, start, header, limit, isLast = i == last)
         case (((name, Left(what)), limit), _) => skip(name, what, limit)
       }
-      val epoch = names.lastOption.flatMap(SegmentHeader.parse).fold(0L)(_._1)
       LogScan(
         rows.result(),
         segments.result(),
         cursors.toMap,
         commits.result(),
         expected,
-        epoch,
         torn.result()
       )
     }

@@ -102,20 +102,23 @@ private[headwater] object LogStore extends Logging {
     val held = files.lock()
     try {
       val found = Manifest.read(files)
-      val scan = LogScan.of(files, found.fold(known.fold(0L)(_.seq + 1))(_.first))
       found.foreach(Identity.check(_, settings))
-      val checked = Recovery.check(files, found, scan, known, settings)
+      val first = found.fold(known.fold(0L)(_.seq + 1))(_.first)
       val manifest = Manifest(
         settings.source,
         found.fold(newRun)(_.run),
-        math.max(Manifest.newestEpoch(files), checked.epoch) + 1,
-        found.fold(checked.next)(_.first),
+        math.max(Manifest.newestEpoch(files), LogScan.newestEpoch(files)) + 1,
+        first,
         settings.shards,
         settings.schema,
         settings.identity
       )
-      checked.segments.lastOption.foreach(segment => files.sync(segment.name))
+      def look() = Recovery.check(files, found, LogScan.of(files, first), known, settings)
+      val seen = look() // before anything is changed
+      seen.segments.lastOption.foreach(segment => files.sync(segment.name))
       files.writeWhole(manifest.name, manifest.json.getBytes("UTF-8"))
+      // Where no lock keeps others away, one may have written since. With this manifest there, it no longer does.
+      val checked = if (files.canAppend) seen else look()
       files.list().filter(name => Manifest.epochOf(name).exists(_ < manifest.epoch)).foreach(files.delete)
       checked.torn.foreach(files.delete)
       if (checked.rows.nonEmpty)

@@ -5,10 +5,9 @@ import java.util.concurrent.TimeUnit
 import java.util.concurrent.locks.ReentrantLock
 import javax.annotation.concurrent.GuardedBy
 
-import scala.collection.mutable
 import scala.util.control.NonFatal
 
-import headwater.{ArrowSchema, Buffer, Cursor, Parcel, StoredRows, Waiting}
+import headwater.{ArrowSchema, Buffer, Parcel, StoredRows, Waiting}
 import org.apache.spark.internal.Logging
 
 /** Writes what a feed gives into segments, and deletes what Spark will not ask for again.
@@ -54,16 +53,9 @@ private[headwater] final class SegmentLog(
     scan.commits.maxOption.getOrElse(-1L) // what drop has seen of them
   @GuardedBy("lock") private[this] var sizes = Sizes(scan.segments.map(_.bytes).sum, 0L)
 
-  // The thread's own, from here on.
-  private[this] val segments = mutable.ArrayDeque.from(scan.segments)
-  private[this] var cursors = scan.cursors
-  private[this] var current: Option[LogFiles.Out] = None
-  private[this] var isFresh = false // nothing of it is durable yet
-  private[this] var position = 0L
-  private[this] var number = 0L
-  private[this] var nextSeq = scan.next
-  private[this] var committed = scan.commits.maxOption.getOrElse(-1L)
-  private[this] var lastSync = System.nanoTime()
+  // The thread's own, both.
+  private[this] val writer = new SegmentWriter(files, manifest, scan, arrowSchema, settings)
+  private[this] var lastWrite = System.nanoTime()
 
   private[this] val thread = new Thread(() => live(), s"headwater-log-${manifest.source}-${manifest.run}")
   thread.setDaemon(true)
@@ -128,10 +120,10 @@ private[headwater] final class SegmentLog(
         index.wake()
         group = nextGroup()
       }
-      if (locked(newestCommit) > committed) writeGroup(Vector.empty)
+      if (locked(newestCommit) > writer.committed) writer.write(Vector.empty, locked(newestCommit))
     } catch { case e: Throwable => fail(e) }
     finally {
-      current.foreach(out => quietly(out.close()))
+      writer.close()
       quietly(held.close())
       index.wake()
     }
@@ -158,31 +150,36 @@ private[headwater] final class SegmentLog(
 
   /** Where each group makes a file, they should be few. */
   @GuardedBy("lock") private def gather(): Unit = {
-    var left = lastSync + GatherNanos - System.nanoTime()
+    var left = lastWrite + GatherNanos - System.nanoTime()
     while (!closing && pendingBytes < MaxPendingBytes && left > 0) left = changed.awaitNanos(left)
   }
 
+  /** Tries until there is room for the group. */
   private def write(group: Vector[Parcel]): Unit = {
-    if (!files.canAppend) refuseIfReplaced()
-    var done = false
-    while (!done) {
-      try {
-        val blocks = writeGroup(group)
-        done = true
-        publish(group, blocks)
-      } catch {
-        case e: IOException if isFull(e) && !done && !e.isInstanceOf[LogFailedException] =>
-          logWarning(
-            s"the disk of ${files.pathOf("")} is full; the feed of source '${manifest.source}' is held back"
-          )
-          endSegment()
-          if (isFresh) quietly(files.delete(segments.removeLast().name))
-          isFresh = false
-          if (awaitRetry()) throw e
-          drop() // what was committed makes room
-      }
-    }
+    var blocks = attempt(group)
+    while (blocks.isEmpty) blocks = attempt(group)
+    publish(group, blocks.get)
   }
+
+  /** None while the disk is full. */
+  private def attempt(group: Vector[Parcel]): Option[Vector[StoredRows]] =
+    try {
+      refuseIfReplaced()
+      val blocks = writer.write(group, locked(newestCommit))
+      refuseIfReplaced() // who came meanwhile may not have seen this group
+      lastWrite = System.nanoTime()
+      measure()
+      Some(blocks)
+    } catch {
+      case e: IOException if isFull(e) && !e.isInstanceOf[LogFailedException] =>
+        logWarning(
+          s"the disk of ${files.pathOf("")} is full; the feed of source '${manifest.source}' is held back"
+        )
+        writer.abandon()
+        if (awaitRetry()) throw e
+        drop() // what was committed makes room
+        None
+    }
 
   /** Says whether it is over. */
   private def awaitRetry(): Boolean = locked {
@@ -191,112 +188,10 @@ private[headwater] final class SegmentLog(
     closing
   }
 
-  private def writeGroup(group: Vector[Parcel]): Vector[StoredRows] = {
-    if (position >= settings.segmentBytes || !files.canAppend) endSegment()
-    val out = current.getOrElse(newSegment())
-    val path = files.pathOf(SegmentHeader.nameOf(manifest.epoch, number - 1))
-    val blocks = Vector.newBuilder[StoredRows]
-    var block = LogScan.Block.none
-    var at = position
-    var seq = nextSeq
-    def put(frame: Frame, payload: Array[Byte]): Unit = {
-      out.write(frame.head)
-      if (payload.nonEmpty) out.write(payload)
-      if (frame.rows > 0) {
-        if (!block.fits(frame)) {
-          blocks ++= block.rows
-          block = LogScan.Block.none
-        }
-        block = block.add(path, at, frame)
-      }
-      seq = if (frame.isRows) frame.next else seq
-      at += frame.length
-    }
-    val told = Option(locked(newestCommit)).filter(_ > committed)
-    told.foreach(end => put(Frame.commit(end, isFirst = true), Array.emptyByteArray))
-    var isFirst = told.isEmpty
-    group.foreach { parcel =>
-      val note = parcel.cursor.fold(Array.emptyByteArray)(Frame.Note.write)
-      framesOf(parcel).zipWithIndex.foreach { case ((rows, payload, rawBytes), i) =>
-        val isLast = i >= parcel.rows.length - 1
-        val crc = Frame.crcOf(payload, 0, payload.length)
-        val codec = if (rows == 0) Codec.None else settings.codec
-        put(
-          Frame(
-            Frame.RowsKind,
-            codec,
-            isFirst,
-            !isLast,
-            rows,
-            seq,
-            payload.length,
-            rawBytes,
-            crc,
-            if (isLast) note else Array.emptyByteArray
-          ),
-          payload
-        )
-        isFirst = false
-      }
-    }
-    blocks ++= block.rows
-    sync(out)
-    isFresh = false
-    position = at
-    nextSeq = seq
-    told.foreach(committed = _)
-    cursors ++= cursorsOf(group)
-    val last = segments.last
-    segments(segments.length - 1) = last.copy(last = seq - 1, bytes = at)
-    measure()
-    blocks.result()
-  }
-
-  private def framesOf(parcel: Parcel): Seq[(Int, Array[Byte], Int)] =
-    if (parcel.rows.isEmpty) Seq((0, Array.emptyByteArray, 0))
-    else parcel.rows.map(rows => (rows.count, settings.codec.compress(rows.bytes), rows.bytes.length))
-
-  /** A sync that failed may have dropped what it should have written: it is never tried again. */
-  private def sync(out: LogFiles.Out): Unit =
-    try {
-      out.sync()
-      lastSync = System.nanoTime()
-    } catch {
-      case e: IOException =>
-        throw new LogFailedException(
-          s"${files.pathOf(segments.last.name)} could not be synced: ${e.getMessage}",
-          e
-        )
-    }
-
   private def publish(group: Vector[Parcel], blocks: Vector[StoredRows]): Unit = {
     blocks.foreach(index.append) // false once the query is over: the rows are found on the next start
-    val durable = cursorsOf(group)
+    val durable = SegmentWriter.cursorsOf(group)
     if (durable.nonEmpty) quietly(onDurable(durable))
-  }
-
-  /** The last one of each shard. */
-  private def cursorsOf(group: Vector[Parcel]): Map[Int, String] =
-    group.flatMap(_.cursor).map { case Cursor(shard, json) => shard -> json }.toMap
-
-  private def newSegment(): LogFiles.Out = {
-    val header =
-      SegmentHeader(manifest.source, manifest.run, manifest.epoch, number, nextSeq, arrowSchema, cursors)
-    val out = files.create(header.name)
-    number += 1
-    isFresh = true
-    current = Some(out)
-    val bytes = header.bytes
-    position = bytes.length
-    segments += LogScan.Segment(header.name, nextSeq, nextSeq - 1, position)
-    out.write(bytes)
-    out
-  }
-
-  private def endSegment(): Unit = {
-    current.foreach(out => quietly(out.close()))
-    current = None
-    position = 0
   }
 
   /** Deletes the oldest segments whose rows were committed so many batches ago, or weigh too much together. */
@@ -306,37 +201,30 @@ private[headwater] final class SegmentLog(
       val kept = commits.length - 1 - settings.retainBatches
       (looked, if (kept >= 0) commits(kept) else -1L)
     }
-    def droppable(segment: LogScan.Segment): Boolean = segments.length > 1 && segment.last <= newest &&
+    def isOld(segment: LogScan.Segment): Boolean = segment.last <= newest &&
       (segment.last <= floor || retainedUpTo(newest) > settings.retainBytes)
-    while (segments.nonEmpty && droppable(segments.head)) {
-      quietly(files.delete(segments.removeHead().name))
-    }
+    while (writer.dropFirst(isOld)) {}
     measure()
   }
 
-  private def retainedUpTo(end: Long): Long = segments.iterator.takeWhile(_.last <= end).map(_.bytes).sum
+  private def retainedUpTo(end: Long): Long = writer.segments.takeWhile(_.last <= end).map(_.bytes).sum
 
   private def measure(): Unit = {
     val newest = locked(newestCommit)
-    val measured = Sizes(segments.iterator.map(_.bytes).sum, retainedUpTo(newest))
+    val measured = Sizes(writer.segments.map(_.bytes).sum, retainedUpTo(newest))
     locked { sizes = measured }
   }
 
-  private def refuseIfReplaced(): Unit =
+  /** Where no lock keeps others away, a newer manifest says that somebody else is the writer now. */
+  private def refuseIfReplaced(): Unit = if (!files.canAppend)
     files.list().flatMap(Manifest.epochOf(_)).find(_ > manifest.epoch).foreach { epoch =>
       throw new LogFailedException(
         s"Another driver has taken over ${files.pathOf("")} (epoch $epoch, this one has ${manifest.epoch}): this query stops."
       )
     }
-
-  private def quietly(body: => Unit): Unit =
-    try body
-    catch {
-      case NonFatal(e) => logWarning(s"the log of source '${manifest.source}': a step at the side failed", e)
-    }
 }
 
-private[headwater] object SegmentLog {
+private[headwater] object SegmentLog extends Logging {
 
   /** @param retainBatches
     *   how many committed batches are kept, for a checkpoint that steps back
@@ -358,6 +246,11 @@ private[headwater] object SegmentLog {
   private val MaxPendingBytes = 16L << 20
   private val RetryNanos = TimeUnit.SECONDS.toNanos(1)
   private val GatherNanos = TimeUnit.MILLISECONDS.toNanos(250)
+
+  /** For what may fail without harm to the rows. */
+  private[log] def quietly(step: => Unit): Unit =
+    try step
+    catch { case NonFatal(e) => logWarning("a step at the side of a log failed", e) }
 
   private def isFull(e: IOException): Boolean =
     Option(e.getMessage).exists(m =>

@@ -13,12 +13,13 @@ import org.apache.hadoop.fs.Path
   * @param conf
   *   for file systems that are Hadoop's
   * @param onDamage
-  *   what becomes of rows that are not what was written: throws, or lets them be left out
+  *   what becomes of rows that are not what was written: throws, or lets them be left out. Told of the error, and of the
+  *   rows that were wanted, numbered within their frame
   */
 final class StoredSlices(
     slices: Iterator[Slice],
     conf: () => Configuration,
-    onDamage: DamagedException => Unit
+    onDamage: (DamagedException, Range) => Unit
 ) extends Iterator[Slice]
     with Closeable {
 
@@ -63,22 +64,23 @@ final class StoredSlices(
             if (frame.isRows) row += frame.rows
             val from = math.max(wanted.from - first, 0)
             val until = math.min(wanted.until - first, frame.rows)
-            if (frame.isRows && from < until) attempt(Some(Slice(rows(segment, frame, at), from, until)))
+            if (frame.isRows && from < until)
+              attempt(from until until)(Slice(rows(segment, frame, at), from, until))
             else None
           case None =>
             position = end
-            attempt(
+            attempt(math.max(row, wanted.from) until wanted.until) {
               throw new DamagedException(s"${segment.path} is damaged at byte $at: no frame stands there")
-            )
+            }
         }
       }
     }.flatten
 
-  private def attempt(slice: => Option[Slice]): Option[Slice] =
-    try slice
+  private def attempt(wanted: Range)(slice: => Slice): Option[Slice] =
+    try Some(slice)
     catch {
       case e: DamagedException =>
-        onDamage(e)
+        onDamage(e, wanted)
         None
     }
 

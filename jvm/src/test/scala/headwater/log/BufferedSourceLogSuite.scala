@@ -248,6 +248,8 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
       )
       val (again, seen) = collecting(script, checkpoint, "failOnDataLoss" -> "false")
       awaitRows(again, seen)(1, 2, 5, 6)
+      def lost = again.recentProgress.map(_.sources.head.metrics.get("rowsLost")).lastOption
+      Script.await("the lost rows are not counted once")(lost.contains("2"))
       again.stop()
     }
   }

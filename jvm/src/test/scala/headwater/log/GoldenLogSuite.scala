@@ -33,7 +33,7 @@ class GoldenLogSuite extends AnyFunSuite {
     assert(scan.next == 12 && scan.commits == Vector(2L, 7L))
     assert(scan.cursors == Map(0 -> """{"id":14}""", 1 -> """"b-5""""))
     val slices = scan.rows.iterator.map { case (_, rows) => Slice.whole(rows) }
-    val stored = new StoredSlices(slices, () => new Configuration, throw _)
+    val stored = new StoredSlices(slices, () => new Configuration, (e, _) => throw e)
     val schema = new SegmentFile("golden", files.read("00000001-000000000000.segment")).header.arrowSchema
     Using.resource(new SliceRows(schema.bytes, stored, new RootAllocator)) { rows =>
       val read = rows.map(row => row.getInt(0) -> row.getUTF8String(1).toString).toVector

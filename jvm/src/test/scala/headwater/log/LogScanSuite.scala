@@ -47,7 +47,7 @@ class LogScanSuite extends AnyFunSuite {
   test("an empty folder is a log that begins with the first row") {
     val scan = scanOf()
     assert(
-      scan.rows.isEmpty && scan.next == 0 && scan.epoch == 0 && scan.commits.isEmpty && scan.segments.isEmpty
+      scan.rows.isEmpty && scan.next == 0 && scan.commits.isEmpty && scan.segments.isEmpty
     )
   }
 
@@ -57,7 +57,7 @@ class LogScanSuite extends AnyFunSuite {
     val c = segment(2, 0, b.next, Map(0 -> "2", 1 -> "\"y\""))(Seq(Commit(20), rows(3)))
     val (scan, found) = foundIn(c, a, b)
     assert(found == sound(0, c.next) && scan.next == c.next)
-    assert(scan.cursors == Map(0 -> "2", 1 -> "\"y\"") && scan.commits == Seq(4, 20) && scan.epoch == 2)
+    assert(scan.cursors == Map(0 -> "2", 1 -> "\"y\"") && scan.commits == Seq(4, 20))
     assert(scan.segments.map(_.name) == Seq(a, b, c).map(_.name))
     assert(
       scan.segments
@@ -208,7 +208,6 @@ class LogScanSuite extends AnyFunSuite {
       val b = cut(segment(2, 0, 3)(Seq(rows(9))), length)
       assert(foundIn(a, b)._2 == sound(0, 3), s"$length bytes at the end")
       assert(foundIn(a, b, c)._2 == sound(0, 5), s"$length bytes in the middle")
-      assert(foundIn(a, b)._1.epoch == 2, "the epoch is used up")
     }
   }
 

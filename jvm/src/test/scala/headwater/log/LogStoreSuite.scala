@@ -172,7 +172,11 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
       val now = settings().copy(schema = schema.json, arrowSchema = new ArrowSchema(arrow))
       on(disk, now, offset(0)) { store =>
         val stored =
-          new StoredSlices(store.buffer.read(-1, 1).slices.iterator, () => new Configuration(false), throw _)
+          new StoredSlices(
+            store.buffer.read(-1, 1).slices.iterator,
+            () => new Configuration(false),
+            (e, _) => throw e
+          )
         val rows = new SliceRows(arrow, stored, new RootAllocator())
         try {
           val read = rows.map(row => (row.isNullAt(0), row.getLong(1), row.isNullAt(2))).toVector

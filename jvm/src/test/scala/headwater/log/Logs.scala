@@ -89,7 +89,9 @@ object Logs {
   def ids(slices: Seq[Slice]): Seq[Long] = Numbered.ids(read(slices)(throw _))
 
   def read(slices: Seq[Slice])(onDamage: DamagedException => Unit): Seq[Slice] =
-    Using.resource(new StoredSlices(slices.iterator, () => new Configuration(false), onDamage))(_.toVector)
+    Using.resource(new StoredSlices(slices.iterator, () => new Configuration(false), (e, _) => onDamage(e)))(
+      _.toVector
+    )
 
   /** Every row that a scan has found: its id, or why it is lost. */
   def found(scan: LogScan): Map[Long, Either[String, Long]] = scan.rows.flatMap {

@@ -387,6 +387,22 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
+  test("a group that was being written when another driver took over is offered by one of them at most") {
+    withDisk { disk =>
+      val old = open(new FaultyFiles(disk, canAppend = false))
+      give(old, parcel(0, 3))
+      val gate = disk.block()
+      assert(old.give(parcel(3, 9)))
+      Script.await("the group was not begun")(disk.segments.length == 2)
+      val fresh = open(new FaultyFiles(disk, canAppend = false), known = offset(1))
+      gate.countDown()
+      settle(old)
+      assert(old.failure.exists(_.getMessage.contains("Another driver has taken over")))
+      assert(old.buffer.latest == 2, "what the new driver may not have seen")
+      Seq(old, fresh).foreach(close)
+    }
+  }
+
   test("on Hadoop's file systems a restart finds the same rows, in a file for each group") {
     val folder = Files.createTempDirectory("headwater-hadoop")
     val path = new org.apache.hadoop.fs.Path(folder.toUri)

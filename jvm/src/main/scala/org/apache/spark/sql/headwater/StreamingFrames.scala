@@ -1,5 +1,7 @@
 package org.apache.spark.sql.headwater
 
+import scala.jdk.CollectionConverters._
+
 import headwater.{ArrowRows, Cargo, DataLossException, PlannedRows, Parts, SliceRows}
 import headwater.log.{DamagedException, StoredSlices}
 import org.apache.hadoop.conf.Configuration
@@ -12,7 +14,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.classic
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.ArrowUtils
-import org.apache.spark.util.{MutableURLClassLoader, SerializableConfiguration}
+import org.apache.spark.util.{CollectionAccumulator, MutableURLClassLoader, SerializableConfiguration}
 
 /** Arrow batches in [[PlannedRows]] as streaming DataFrames. The one file in Spark's own package:
   * `internalCreateDataFrame` and Spark's Arrow allocator are `private[sql]`.
@@ -31,6 +33,14 @@ final class StreamingFrames(
     failOnDataLoss: Boolean
 ) {
   private[this] val session = spark.asInstanceOf[classic.SparkSession]
+
+  /** What tasks have left out, each loss once however often its rows were read; made where that is allowed. */
+  private[this] val losses = Option.unless(failOnDataLoss)(new CollectionAccumulator[String])
+  losses.foreach(session.sparkContext.register(_))
+
+  /** How many rows tasks have found damaged, and left out. */
+  def rowsLost: Long =
+    losses.fold(0L)(_.value.asScala.toSet[String].iterator.map(Loss.rowsOf).sum)
 
   /** For tasks that read files of the log, where Hadoop has to be asked how. */
   private[this] lazy val hadoop =
@@ -54,7 +64,7 @@ final class StreamingFrames(
   def of(number: Long, isElsewhere: Boolean)(onRun: () => Unit): DataFrame = {
     val conf = Option.when(isElsewhere)(hadoop)
     val rdd =
-      new ArrowRDD(session.sparkContext, arrowSchema, number, conf, failOnDataLoss, onRun).setName(name)
+      new ArrowRDD(session.sparkContext, arrowSchema, number, conf, losses, onRun).setName(name)
     // By position: the other fields of the leaf, and its constructor, differ between lines of Spark.
     val fields = analysed.productIterator.map {
       case _: RDD[_] => rdd
@@ -71,7 +81,7 @@ private final class ArrowRDD(
     arrowSchema: Array[Byte],
     number: Long,
     hadoop: Option[Broadcast[SerializableConfiguration]],
-    failOnDataLoss: Boolean,
+    losses: Option[CollectionAccumulator[String]],
     @transient onRun: () => Unit
 ) extends RDD[InternalRow](context, Nil) {
 
@@ -103,12 +113,21 @@ private final class ArrowRDD(
     rows
   }
 
-  private def damaged(e: DamagedException): Unit =
-    if (failOnDataLoss)
+  private def damaged(e: DamagedException, rows: Range): Unit = losses match {
+    case None =>
       throw new DataLossException(
         s"${e.getMessage}. Set the option failOnDataLoss to false to go on without these rows."
       )
-    else logWarning(s"${e.getMessage}. Going on without these rows, as failOnDataLoss is false.")
+    case Some(counted) =>
+      counted.add(Loss.of(rows, e.getMessage))
+      logWarning(s"${e.getMessage}. Going on without these rows, as failOnDataLoss is false.")
+  }
+}
+
+/** A loss as a task tells it: in a class of Java's, which every class loader has once. */
+private object Loss {
+  def of(rows: Range, what: String): String = s"${rows.size} from ${rows.start}: $what"
+  def rowsOf(loss: String): Long = loss.takeWhile(_ != ' ').toLong
 }
 
 private object ArrowRDD {
