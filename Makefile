@@ -12,6 +12,7 @@ SBT_SHA256 := 18d4a733eae2f70fd4d71a46e9da21d2eb7c9bf6ee85a67be9a9800e7c01403e
 SBT_LAUNCHER := .tools/sbt-launch-$(SBT_VERSION).jar
 SBT := project/sbt $(SBT_LAUNCHER) $(SBT_SHA256)
 
+CLASS_ARCHIVE := .tools/spark.jsa
 EXAMPLES_JAR := examples/scala/target/headwater-examples-$(VERSION).jar
 BENCH_JAR := bench/scala/target/headwater-bench-$(VERSION).jar
 
@@ -58,7 +59,7 @@ test-jvm: setup ## the Scala suites only
 	$(SBT) jvm/test
 
 .PHONY: test-python
-test-python: setup $(EXAMPLES_JAR) ## the Python tests only
+test-python: setup $(EXAMPLES_JAR) $(CLASS_ARCHIVE) ## the Python tests only
 	$(PYTEST) tests
 
 .PHONY: matrix
@@ -67,7 +68,7 @@ matrix: setup $(LINES:%=.venvs/spark-%/.installed) ## the same jar on Spark 4.0,
 	@[ -z "$(LEFT_OUT)" ] || { echo "Spark $(LEFT_OUT) was left out: its pyspark needs Python 3.11, and '$(PYTHON)' is older" >&2; [ "$$CI" != true ]; }
 
 .PHONY: chaos
-chaos: setup ## kill -9 and restart, 100 rounds, about 20 minutes; ARGS="--rounds 20" for fewer
+chaos: setup $(CLASS_ARCHIVE) ## kill -9 and restart, 100 rounds, about 20 minutes; ARGS="--rounds 20" for fewer
 	PYTHONPATH=tests $(PY) -m chaos.run $(ARGS)
 
 .PHONY: format
@@ -127,6 +128,11 @@ $(JAR): $(SBT_LAUNCHER) $(SCALA_BUILD) $(shell find jvm/src/main -type f)
 	@rm -rf $(@D) && mkdir -p $(@D)
 	cp jvm/target/headwater-$(VERSION).jar $@
 	@sha256sum $@ | cut -d ' ' -f 1 > $@.sha256
+
+# Spares the JVMs of the tests half of their start. Where it cannot be made, they do without.
+$(CLASS_ARCHIVE): $(VENV)/.installed tests/class_archive.py | $(JAR)
+	@rm -f $@
+	-$(PY) tests/class_archive.py $@
 
 $(EXAMPLES_JAR): $(SBT_LAUNCHER) $(SCALA_BUILD) $(wildcard examples/scala/*.scala)
 	$(SBT) examples/package

@@ -22,8 +22,14 @@ SUBMIT = str(SPARK_HOME / "bin" / "spark-submit")
 
 QUIET = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
 
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+IN_SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """For JVMs that live for seconds: no time is spent on making them fast."""
+
+_ARCHIVE = ROOT / ".tools" / "spark.jsa"  # see class_archive.py
+QUICK_START = (
+    f'{IN_SHORT} -XX:SharedArchiveFile="{_ARCHIVE}" -Xlog:disable' if _ARCHIVE.exists() else IN_SHORT
+)
+"""The same, with classes that need not be read and checked again."""
 
 T = TypeVar("T")
 Run = Callable[..., Any]
