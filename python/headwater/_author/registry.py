@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from headwater._author.secret import Secret
+from headwater._author.secret import Secret, texts_of
 from headwater._author.signature import Option, OptionError, plain
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ __all__ = [
     "Registered",
     "all_sources",
     "checked_name",
+    "class_of",
     "define",
     "find",
     "hold",
@@ -37,6 +38,8 @@ _FORMATS = """
     statestore text textfile xml
 """
 _SPARKS = frozenset(_FORMATS.split())
+
+_BUILT_IN = frozenset(("meetup_rsvp", "ndjson", "sse"))  # in Python; the jar has formats for them
 
 _lock = threading.RLock()
 _sources: dict[str, type[Source]] = {}
@@ -71,6 +74,8 @@ def checked_name(name: str) -> str:
 
 def define(cls: type[Source]) -> None:
     """Add a source. It replaces only an older definition of itself, as of a notebook's cell run again."""
+    if cls._name.lower() in _BUILT_IN and not cls.__module__.startswith("headwater.sources."):
+        raise ValueError(f"a source cannot be called {cls._name!r}: one that comes with headwater is")
     with _lock:
         before = _sources.get(cls._name.lower())
         if before is not None and _origin(before) != _origin(cls):
@@ -107,12 +112,17 @@ def hold(source: Source) -> str:
         return token
 
 
+def class_of(name: str) -> type[Source] | None:
+    """The source of that name; None for one that was handed over as a value, with its options."""
+    with _lock:
+        return _sources.get(name.lower())
+
+
 def find(name: str, options: dict[str, str]) -> Source:
     """The configured source that Spark means. OptionError where there is none, or its options are wrong."""
     from headwater._author.source import signature_of
 
-    with _lock:
-        held, cls = _held.get(name), _sources.get(name.lower())
+    held, cls = _known(name)
     if held is not None:
         if options:
             raise OptionError(f"{held!r} is configured already: set {', '.join(sorted(options))} there")
@@ -122,20 +132,28 @@ def find(name: str, options: dict[str, str]) -> Source:
     return cls(**signature_of(cls).parse(options))
 
 
+def _known(name: str) -> tuple[Source | None, type[Source] | None]:
+    """The value that is held under that name, and the source that has it."""
+    if name.lower() in _BUILT_IN:
+        import headwater.sources  # noqa: F401
+    with _lock:
+        return _held.get(name), _sources.get(name.lower())
+
+
 def secrets_in(name: str, options: dict[str, str]) -> list[str]:
     """The secrets among the options, which nobody may be told."""
     from headwater._author.source import signature_of
 
-    with _lock:
-        held, cls = _held.get(name), _sources.get(name.lower())
+    held, cls = _known(name)
     if held is not None:
         return secrets_of(held)
     signature = signature_of(cls) if cls else None
     marked = {plain(option.name) for option in signature.options if option.secret} if signature else set()
-    texts = {option: text for option, text in options.items() if plain(option) in marked and text}
+    written = [Secret(text) for option, text in options.items() if plain(option) in marked and text]
+    texts = [text for secret in written for text in texts_of(secret)]
     with suppress(OptionError):  # each of a list, which its text may write in another way
-        return [*texts.values(), *_revealed(signature.parse(options))] if signature else []
-    return [*texts.values()]
+        return [*texts, *_revealed(signature.parse(options))] if signature else []
+    return texts
 
 
 def secrets_of(source: Source) -> list[str]:
@@ -145,7 +163,7 @@ def secrets_of(source: Source) -> list[str]:
 
 def _revealed(bound: dict[str, object]) -> list[str]:
     values = [v for value in bound.values() for v in (value if isinstance(value, list) else [value])]
-    return [value.reveal() for value in values if isinstance(value, Secret) and value.reveal()]
+    return [text for value in values if isinstance(value, Secret) for text in texts_of(value)]
 
 
 def registered() -> list[Registered]:

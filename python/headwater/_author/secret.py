@@ -6,7 +6,9 @@ import hmac
 from collections.abc import Iterable
 from typing import NoReturn, SupportsIndex, final
 
-__all__ = ["Secret", "masked"]
+from headwater._author import reference
+
+__all__ = ["Secret", "masked", "texts_of"]
 
 
 @final
@@ -16,6 +18,9 @@ class Secret:
     >>> token = Secret("abc")
     >>> token, f"{token}", token.reveal()
     (Secret(***), 'Secret(***)', 'abc')
+
+    `env:NAME` and `file:PATH` are references: the text is in that variable of the environment, or in that
+    file, and is looked up each time that it is revealed.
 
     Equal by value, compared in constant time. It can be copied, and not pickled: a pickle ends on a disk or
     on another machine.
@@ -30,8 +35,8 @@ class Secret:
         object.__setattr__(self, "_value", value)
 
     def reveal(self) -> str:
-        """The text itself, for the call that needs it."""
-        return self._value
+        """The text itself, for the call that needs it; HeadwaterError where a reference leads nowhere."""
+        return reference.resolved(self._value) if reference.is_one(self._value) else self._value
 
     def __repr__(self) -> str:
         return "Secret(***)"
@@ -74,6 +79,19 @@ def _refuse() -> NoReturn:
         "a Secret cannot be pickled: it must not reach a disk or another machine. To do: read it where it is "
         "used, from the environment or a file; or pickle secret.reveal(), if that is what you want"
     )
+
+
+def texts_of(secret: Secret) -> list[str]:
+    """All that must not be told of it: each line too, and of `name: value` the value, as headers have it.
+
+    Of a reference, what it has led to before counts as well.
+    """
+    value = secret._value
+    texts = reference.known(value) if reference.is_one(value) else [value]
+    lines = [line for text in texts for line in text.splitlines()]
+    values = [line.partition(": ")[2].strip() for line in lines]
+    parts = [part for part in dict.fromkeys([*lines, *values]) if len(part) > 3 and part not in texts]
+    return [text for text in [*texts, *parts] if text]
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:

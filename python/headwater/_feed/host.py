@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from headwater._author import registry
+from headwater._author.given_schema import options_in
 from headwater._author.identity import identity_of
 from headwater._author.schema import arrow_schema
 from headwater._author.signature import OptionError
@@ -134,13 +135,8 @@ class Host:
 
 
 def _described(question: dict[str, Any]) -> dict[str, Any]:
-    source = registry.find(question["source"], question["options"])
+    source = registry.find(question["source"], options_in(question))
     schema = schema_of_source(source)
-    if "schema" in question:
-        raise OptionError(
-            f"Source '{type(source)._name}' has a schema of its own, {schema.simpleString()}, and takes no "
-            "other. Remove .schema(…)."
-        )
     return {
         "name": type(source)._name,
         "schema": schema.json(),

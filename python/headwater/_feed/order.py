@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater._author import registry
+from headwater._author.given_schema import options_in
 
 __all__ = ["Order", "Shard", "in_shard", "shard"]
 
@@ -62,7 +63,7 @@ class Order:
         return cls(
             feed=question["feed"],
             source=question["source"],
-            options=question["options"],
+            options=options_in(question),
             shard=Shard(question["shard"], question["shards"]),
             query=question.get("queryName") or question.get("query") or "none",
             on_error=question["onError"],

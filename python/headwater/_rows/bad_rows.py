@@ -1,11 +1,28 @@
 """How it is said that a row does not fit its schema."""
 
 import reprlib
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-__all__ = ["BadRowError", "Blame", "Refused", "shown"]
+__all__ = ["BadRow", "BadRowError", "Blame", "Refused", "shown"]
 
 _LONGEST = 80
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """Stands where a row would, for what cannot become one; `onBadRow` says what becomes of it.
+
+    >>> BadRow(b"{oops", "it is no JSON")
+    BadRow(value=b'{oops', reason='it is no JSON', row=None)
+
+    `fail` fails the query, with value and reason; `drop` leaves it out; `null` puts `row` in its place, which
+    has nulls where there is no value. Without `row` it is left out.
+    """
+
+    value: Any
+    reason: str
+    row: Any = None
 
 
 class BadRowError(ValueError):

@@ -5,7 +5,7 @@ only if they take each of its values alone: whoever wants to know which one it i
 is left, and asks `explain` about that.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from headwater._rows.leaves import leaf
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-__all__ = ["NULL", "Column", "PlainColumn", "Values", "fits", "spread"]
+__all__ = ["NULL", "Column", "PlainColumn", "Values", "fits", "misfits", "spread"]
 
 Values = Sequence[object]
 NULL = "a null, where the column is NOT NULL"
@@ -103,6 +103,18 @@ def fits(action: Callable[[Any], object], values: Any) -> bool:
     except Exception:
         return False
     return True
+
+
+def misfits(action: Callable[[Any], object], values: Any, first: int = 0) -> Iterator[int]:
+    """The places of what `action` does not take, by halves: where few are bad, few tries find them."""
+    if len(values) == 0 or fits(action, values):
+        return
+    if len(values) == 1:
+        yield first
+        return
+    half = len(values) // 2
+    yield from misfits(action, values[:half], first)
+    yield from misfits(action, values[half:], first + half)
 
 
 def spread(dense: pa.Array, valid: Iterable[bool] | pa.Array) -> pa.Array:

@@ -1,6 +1,6 @@
 """Rows as authors give them → Arrow batches of exactly the schema; what to do with those that do not fit."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from headwater._rows.arrow import arrow_schema
-from headwater._rows.bad_rows import BadRowError, Blame, Refused, shown
-from headwater._rows.column import Column, fits, spread
+from headwater._rows.bad_rows import BadRow, BadRowError, Blame, Refused, shown
+from headwater._rows.column import Column, fits, misfits, spread
 from headwater._rows.nested import column
 from headwater._rows.records import Records
 from headwater._rows.tables import columns_of, is_table
@@ -32,7 +32,8 @@ class Converter:
     """Makes batches of one schema. A value is carried exactly, or its row is bad.
 
     `on_bad_row` says what becomes of bad rows: `fail` raises for the first; `drop` leaves them out; `null`
-    puts a null in the place of the field, and drops only rows where no null can be, or with other columns.
+    puts a null in the place of the field, and drops only rows where no null can be, or with other columns. Of
+    a BadRow `null` takes the row that it brings.
     """
 
     is_table = staticmethod(is_table)
@@ -87,13 +88,21 @@ class Converter:
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
     def _without_bad_rows(self, rows: list[object], first: int) -> tuple[pa.RecordBatch, list[BadRowError]]:
-        """Looks for rows that cannot be taken apart, then for values in the others."""
-        wrong = {}
-        for i in _misfits(self._records.split, rows):
-            wrong[i] = BadRowError(first + i, None, shown(rows[i]), _refusal(self._records.split, [rows[i]]))
-        good = [i for i in range(len(rows)) if i not in wrong]
+        """Looks for rows that are said to be bad or cannot be taken apart, then for values in the others."""
+        said = {i: row for i, row in enumerate(rows) if isinstance(row, BadRow)}
+        errors = [BadRowError(first + i, None, shown(bad.value), bad.reason) for i, bad in said.items()]
+        kept = {i: said[i].row if i in said else row for i, row in enumerate(rows) if self._is_kept(row)}
+        places, rows = list(kept), list(kept.values())
+        wrong = list(misfits(self._records.split, rows))
+        for i in wrong:
+            reason = _refusal(self._records.split, rows[i : i + 1])
+            errors.append(BadRowError(first + places[i], None, shown(rows[i]), reason))
+        good = sorted(set(range(len(rows))).difference(wrong))
         columns = self._records.split([rows[i] for i in good])
-        return self._without_bad_values(columns, [first + i for i in good], list(wrong.values()))
+        return self._without_bad_values(columns, [first + places[i] for i in good], errors)
+
+    def _is_kept(self, row: object) -> bool:
+        return not isinstance(row, BadRow) or (self.on_bad_row == "null" and row.row is not None)
 
     def _without_bad_values(
         self, columns: Sequence[Any], numbers: Sequence[int], errors: list[BadRowError]
@@ -115,7 +124,7 @@ class Converter:
         """By row, then by column."""
         found = []
         for place, (name, kind, values) in enumerate(zip(self._names, self._columns, columns, strict=True)):
-            for i in _misfits(partial(_arrow, kind), values):
+            for i in misfits(partial(_arrow, kind), values):
                 blame = _explain(kind, values[i : i + 1])
                 error = BadRowError(numbers[i], name + blame.path, shown(blame.value), blame.reason)
                 found.append(_Bad(i, place, error))
@@ -139,18 +148,6 @@ def _pick(values: Any, places: list[int]) -> Any:
     if isinstance(values, pa.Array):
         return values.take(pa.array(places, pa.int64()))
     return [values[i] for i in places]
-
-
-def _misfits(action: Callable[[Any], object], values: Any, first: int = 0) -> Iterator[int]:
-    """The places of what `action` does not take, by halves: where few are bad, few tries find them."""
-    if len(values) == 0 or fits(action, values):
-        return
-    if len(values) == 1:
-        yield first
-        return
-    half = len(values) // 2
-    yield from _misfits(action, values[:half], first)
-    yield from _misfits(action, values[half:], first + half)
 
 
 def _explain(kind: Column, one: Any) -> Blame:

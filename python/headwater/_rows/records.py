@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from headwater._rows.bad_rows import Refused
+from headwater._rows.bad_rows import BadRow, Refused
 
 __all__ = ["Records"]
 
@@ -49,6 +49,8 @@ class Records:
         return tuple(values[0] for values in self._splitter(type(row))([row]))
 
     def _splitter(self, kind: type) -> "Callable[[Rows], Columns]":
+        if issubclass(kind, BadRow):
+            raise Refused("a BadRow stands for a whole row, not for a part of one")
         if issubclass(kind, dict):
             return self._by_key
         if issubclass(kind, self._row):

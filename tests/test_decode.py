@@ -1,0 +1,409 @@
+"""Decoders: what each makes of records, and that a record becomes the same whatever is around it."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headwater as hw
+from headwater.decode import decoder
+
+NOW = datetime(2024, 5, 31, 12, 30, tzinfo=timezone.utc)
+
+
+def rows_of(decoded: Any) -> list[Any]:
+    """As tuples, and BadRows as they are."""
+    return [tuple(row.values()) for row in decoded.to_pylist()] if isinstance(decoded, pa.Table) else decoded
+
+
+def read(schema: str, record: str | bytes) -> Any:
+    """The row of one record, or the BadRow."""
+    data = record if isinstance(record, bytes) else record.encode("utf-8", "surrogatepass")
+    (row,) = rows_of(decoder("json", schema).rows([data]))
+    return row
+
+
+# Which decoders there are
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("xml",), "decode='xml' is unknown; it must be text, binary, json, or a function"),
+        (("json",), "decode='json' needs a schema"),
+        (("json:loads",), "decode='json:loads' needs a schema"),
+        (("text", "a STRING"), "decode='text' gives the column 'data', and takes no schema"),
+        (("binary", "a BINARY"), "decode='binary' gives the column 'data', and takes no schema"),
+        (("json", "a INTT"), "schema: unknown type 'INTT'"),
+        (("json", "a INT, A STRING"), "'A' is there twice"),
+        (
+            ("json", "a INTERVAL DAY TO SECOND"),
+            "column 'a' is of type INTERVAL DAY TO SECOND, for which JSON",
+        ),
+        (("json", "a STRUCT<b: ARRAY<VOID>>"), r"column 'a.b\[\]' is of type VOID"),
+        (
+            ("json", "a MAP<INT, STRING>"),
+            "column 'a' is a MAP with keys of type INT; those of JSON are STRING",
+        ),
+        (("json", "a VARIANT"), "VARIANT"),
+        (("nowhere.at_all:f", "a INT"), "cannot be imported: ModuleNotFoundError"),
+        (("json:nope", "a INT"), "cannot be imported: AttributeError"),
+        (("json:decoder", "a INT"), "is of type module; it must be a function"),
+    ],
+)
+def test_what_cannot_be_is_said_when_the_decoder_is_made(arguments: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        decoder(*arguments)
+
+
+def test_a_column_beside_must_have_a_name_of_its_own() -> None:
+    with pytest.raises(ValueError, match="the column 'DATA' is there twice"):
+        decoder("text", beside="DATA STRING")
+    with pytest.raises(ValueError, match="beside: unknown type 'X'"):
+        decoder("text", beside="a X")
+
+
+def test_the_schema_is_its_columns_and_those_beside() -> None:
+    made = decoder("json", "a INT", beside="event STRING, arrived TIMESTAMP NOT NULL")
+    assert made.schema.simpleString() == "struct<a:int,event:string,arrived:timestamp>"
+    assert not made.schema["arrived"].nullable
+    assert decoder("text").schema.simpleString() == "struct<data:string>"
+    assert decoder("binary").schema.simpleString() == "struct<data:binary>"
+
+
+# Text and binary
+
+
+def test_text_is_utf_8_and_other_bytes_are_bad() -> None:
+    assert rows_of(decoder("text").rows(["é😀\0".encode(), b""])) == [("é😀\0",), ("",)]
+    (good, bad) = decoder("text").rows([b"a", b"b\xff"])
+    assert good == ("a",)
+    assert bad == hw.BadRow(b"b\xff", "it is not in UTF-8: invalid start byte at byte 1", (None,))
+    assert decoder("text").rows(["\ud800".encode("utf-8", "surrogatepass")])[0].row == (None,)
+
+
+def test_binary_is_every_byte() -> None:
+    assert rows_of(decoder("binary").rows([b"\xff\0", b""])) == [(b"\xff\0",), (b"",)]
+
+
+@pytest.mark.parametrize("made", [decoder("text"), decoder("binary"), decoder("json", "a INT")])
+def test_no_record_is_no_row(made: Any) -> None:
+    table = made.rows([])
+    assert (table.num_rows, table.column_names) == (0, made.schema.names)
+
+
+# Columns beside
+
+
+def test_columns_beside_are_a_list_or_one_value_for_all() -> None:
+    made = decoder(
+        "json", "a INT", beside="id STRING, arrived TIMESTAMP NOT NULL, headers MAP<STRING, STRING>"
+    )
+    table = made.rows([b'{"a": 1}', b"{}"], id=["x", None], arrived=NOW, headers={"k": "v"})
+    assert isinstance(table, pa.Table)
+    assert [row["id"] for row in table.to_pylist()] == ["x", None]
+    assert table["arrived"].to_pylist() == [NOW, NOW]
+    assert table["headers"].to_pylist() == [[("k", "v")]] * 2
+
+
+def test_columns_beside_stay_with_their_record_where_others_are_bad() -> None:
+    made = decoder("json", "a INT", beside="id STRING, arrived TIMESTAMP")
+    rows = made.rows([b'{"a": 1}', b"[]", b'{"a": 3}'], id=["x", "y", "z"], arrived=NOW)
+    assert rows == [
+        (1, "x", NOW),
+        hw.BadRow(b"[]", "it is JSON, and no object", (None, "y", NOW)),
+        (3, "z", NOW),
+    ]
+
+
+def test_columns_beside_must_be_given_and_fit() -> None:
+    made = decoder("text", beside="id INT NOT NULL")
+    with pytest.raises(TypeError, match="the columns beside are id; given are none"):
+        made.rows([b"a"])
+    with pytest.raises(TypeError, match="the columns beside are none; given are id"):
+        decoder("text").rows([b"a"], id=1)
+    with pytest.raises(ValueError, match="column 'id' has 2 values for 1 records"):
+        made.rows([b"a"], id=[1, 2])
+    for wrong in ("x", None, ["x"], [None]):
+        with pytest.raises(ValueError, match="column 'id': "):
+            made.rows([b"a"], id=wrong)
+
+
+# A function of one's own
+
+
+def split_words(record: bytes) -> list[tuple[str, int]]:
+    return [(word, len(word)) for word in record.decode().split()]
+
+
+def as_dict(record: bytes) -> Any:
+    return {"word": record.decode()} if record else None
+
+
+def said_bad(record: bytes) -> Any:
+    return hw.BadRow("it", "I say so", ("x", 1) if record else None)
+
+
+HERE = __name__
+
+
+def test_a_function_gives_rows_or_raises() -> None:
+    made = decoder(f"{HERE}:split_words", "word STRING, length INT", beside="n INT")
+    rows = made.rows([b"a bc", b"", b"\xff"], n=[1, 2, 3])
+    assert rows[:2] == [("a", 1, 1), ("bc", 2, 1)]
+    assert rows[2].value == b"\xff"
+    assert rows[2].reason.startswith("UnicodeDecodeError: ")
+    assert rows[2].row == (None, None, 3)
+    assert len(rows) == 3
+
+
+def test_a_function_may_give_rows_of_any_kind_and_bad_ones() -> None:
+    made = decoder(f"{HERE}:as_dict", "word STRING, length INT")
+    assert made.rows([b"a"]) == [("a", None)]
+    assert "the function returned None" in made.rows([b""])[0].reason
+    (bad,) = decoder(f"{HERE}:as_dict", "length INT").rows([b"a"])
+    assert "unknown: 'word'" in bad.reason
+    made = decoder(f"{HERE}:said_bad", "word STRING, length INT", beside="n INT")
+    assert made.rows([b"", b"a"], n=5) == [
+        hw.BadRow("it", "I say so", (None, None, 5)),
+        hw.BadRow("it", "I say so", ("x", 1, 5)),
+    ]
+
+
+def test_a_list_is_a_value_where_the_only_column_is_an_array() -> None:
+    assert decoder("json:loads", "a ARRAY<INT>").rows([b"[1, 2]"]) == [([1, 2],)]
+    assert decoder("json:loads", "a INT").rows([b"[1, 2]"]) == [(1,), (2,)]
+
+
+# JSON: types
+
+GOOD: list[tuple[str, str, Any]] = [
+    ("BOOLEAN", "true", True),
+    ("TINYINT", "-128", -128),
+    ("SMALLINT", "32767", 32767),
+    ("INT", "-0", 0),
+    ("BIGINT", "9223372036854775807", 2**63 - 1),
+    ("DOUBLE", "5", 5.0),
+    ("DOUBLE", "12345678901234567890", 12345678901234567890.0),
+    ("DOUBLE", "1e-999", 0.0),
+    ("FLOAT", "1.0000000596046448", 1.0),
+    ("STRING", r'"\u00e9\ud83d\ude00\/\u0000"', "é😀/\0"),
+    ("DECIMAL(5, 2)", "123.45", Decimal("123.45")),
+    ("DECIMAL(5, 2)", '"123.450"', Decimal("123.45")),
+    ("DECIMAL(5, 2)", "1.2345e2", Decimal("123.45")),
+    ("DECIMAL(38, 0)", "9" * 38, Decimal("9" * 38)),
+    ("DATE", '"2024-05-31"', date(2024, 5, 31)),
+    ("TIMESTAMP", '"2024-05-31T12:30:00Z"', NOW),
+    ("TIMESTAMP", '"2024-05-31 14:30+02:00"', NOW),
+    ("TIMESTAMP", '"2024-05-31T11:30:00.000000-0100"', NOW),
+    ("TIMESTAMP_NTZ", '"2024-05-31T12:30:00.5"', datetime(2024, 5, 31, 12, 30, 0, 500000)),
+    ("BINARY", '"aGk="', b"hi"),
+    ("ARRAY<INT>", "[1, null]", [1, None]),
+    ("STRUCT<b: DATE, c: INT>", '{"b": "2024-05-31", "z": []}', {"b": date(2024, 5, 31), "c": None}),
+    (
+        "ARRAY<STRUCT<b: TIMESTAMP>>",
+        '[{"b": "2024-05-31T12:30Z"}, null, {}]',
+        [{"b": NOW}, None, {"b": None}],
+    ),
+]
+BAD: list[tuple[str, str, str]] = [
+    ("BOOLEAN", "1", "BOOLEAN takes true or false"),
+    ("BOOLEAN", '"true"', "BOOLEAN takes true or false"),
+    ("INT", '"5"', "INT takes a whole number from -2147483648 to 2147483647"),
+    ("INT", "5.0", "it is not a whole number; INT takes"),
+    ("INT", "true", "INT takes"),
+    ("INT", "2147483648", "it is out of range; INT takes"),
+    ("BIGINT", "9" * 5000, "it is out of range; BIGINT takes"),
+    ("DOUBLE", '"1.5"', "DOUBLE takes a number"),
+    ("DOUBLE", "1e999", "it is too large; DOUBLE takes a number"),
+    ("DOUBLE", "9" * 400, "it is too large; DOUBLE takes a number"),
+    ("FLOAT", "1e39", "FLOAT takes a number"),
+    ("STRING", "5", "STRING takes a string"),
+    ("STRING", r'"\ud800"', "STRING takes a string of whole characters"),
+    ("DECIMAL(5, 2)", "1234.5", "it is out of range; DECIMAL(5,2) takes"),
+    ("DECIMAL(5, 2)", "1.234", "it has more than 2 digits after the point"),
+    ("DECIMAL(5, 2)", "1e999999999", "it is out of range"),
+    ("DECIMAL(5, 2)", "1e-999999999", "it has more than 2 digits after the point"),
+    ("DECIMAL(5, 2)", '"NaN"', "it is no number"),
+    ("DATE", '"2024-02-30"', "DATE takes a date such as '2024-05-31'"),
+    ("DATE", '"2024-05-31T00:00:00"', "DATE takes"),
+    ("DATE", "19874", "DATE takes"),
+    ("TIMESTAMP", '"2024-05-31T12:30:00"', "TIMESTAMP takes a date and time with a zone"),
+    ("TIMESTAMP", '"2024-05-31"', "TIMESTAMP takes"),
+    ("TIMESTAMP", '"2024-05-31T12:30:00.1234567Z"', "to the microsecond at most"),
+    ("TIMESTAMP", '"0001-01-01T00:00:00+01:00"', "outside of the years 1 to 9999"),
+    ("TIMESTAMP", '"2024-05-31T23:59:60Z"', "TIMESTAMP takes"),
+    ("TIMESTAMP", "1717158600", "TIMESTAMP takes"),
+    ("TIMESTAMP_NTZ", '"2024-05-31T12:30:00Z"', "TIMESTAMP_NTZ takes a date and time without a zone"),
+    ("BINARY", '"a"', "BINARY takes a text in base64"),
+    ("ARRAY<INT>", "{}", "an ARRAY takes an array"),
+    ("STRUCT<b: INT>", "[]", "a STRUCT takes an object"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "expected"), GOOD)
+def test_a_value_is_carried_exactly(kind: str, value: str, expected: Any) -> None:
+    assert repr(read(f"a {kind}", f'{{"a": {value}}}')) == repr((expected,)).replace(
+        "datetime.timezone.utc", "zoneinfo.ZoneInfo(key='UTC')"
+    )
+    with_map = rows_of(decoder("json", f"a {kind}, m MAP<STRING, INT>").rows([f'{{"a": {value}}}'.encode()]))
+    assert with_map == [(expected, None)]
+
+
+@pytest.mark.parametrize(("kind", "value", "said"), BAD)
+def test_a_value_that_does_not_fit_is_told_with_its_place(kind: str, value: str, said: str) -> None:
+    bad = read(f"k INT, a {kind}", f'{{"k": 1, "a": {value}}}')
+    assert isinstance(bad, hw.BadRow)
+    assert bad.reason.startswith("field 'a': ")
+    assert said in bad.reason
+    assert bad.row == (1, None)
+    deep = read(f"k INT, o STRUCT<p: ARRAY<{kind}>>", f'{{"k": 1, "o": {{"p": [null, {value}]}}}}')
+    assert "field 'o.p[1]': " in deep.reason
+    assert deep.row == (1, None)
+
+
+def test_maps_take_objects() -> None:
+    assert read("a MAP<STRING, DATE>", '{"a": {"x": "2024-05-31", "": null}}') == (
+        [("x", date(2024, 5, 31)), ("", None)],
+    )
+    for value, said in [
+        ("[]", "field 'a': a MAP takes an object"),
+        ('{"x": 1}', "field 'a['x']': DATE takes".replace("'a['x']'", repr("a['x']"))),
+        ('{"x": null, "x": null}', "the key 'x' is there more than once"),
+        (r'{"\ud800": null}', "STRING takes"),
+    ]:
+        assert said in read("a MAP<STRING, DATE>", f'{{"a": {value}}}').reason
+    rows = decoder("json", "a MAP<STRING, STRUCT<m: MAP<STRING, INT>>>").rows(
+        [b'{"a": {"k": {"m": {"x": 1}}}}', b""]
+    )
+    assert rows[0] == ({"k": {"m": {"x": 1}}},)
+
+
+def test_a_field_that_is_not_there_is_a_null_and_one_that_is_not_asked_for_is_ignored() -> None:
+    assert read("a INT, b STRUCT<c: INT>", '{"z": [{}], "b": {"y": 1}}') == (None, {"c": None})
+    assert read("a INT", '{"A": 1}') == (None,)
+
+
+def test_a_null_where_none_may_be_is_bad() -> None:
+    schema = "k INT, a INT NOT NULL, o STRUCT<b: INT NOT NULL>"
+    assert read(schema, '{"a": 1}') == (None, 1, None)
+    assert "field 'a': null, where the field is NOT NULL" in read(schema, '{"k": 5}').reason
+    bad = read(schema, '{"k": 5, "a": 1, "o": {}}')
+    assert "field 'o.b': null" in bad.reason
+    assert bad.row == (5, 1, None)
+
+
+def test_several_fields_that_do_not_fit_are_nulls_and_the_others_stay() -> None:
+    bad = read("a INT, b STRING, c DATE", '{"a": "x", "b": "kept", "c": 1}')
+    assert bad.row == (None, "kept", None)
+    assert "field 'a': " in bad.reason
+    assert "field 'c': " in bad.reason
+
+
+# JSON: records
+
+NO_OBJECT: list[tuple[bytes, str]] = [
+    (b"", "it is blank"),
+    (b" \r\n", "it is blank"),
+    (b"null", "it is JSON, and no object"),
+    (b"5", "no object"),
+    (b'[{"a": 1}]', "no object"),
+    (b'{"a": 1}{"a": 2}', "it is no JSON: Extra data at character 8"),
+    (b'{"a": 1}\n{"a": 2}', "it is no JSON"),
+    (b'{"a": 1},{"a": 2}', "it is no JSON"),
+    (b'{"a": 1} null {"a": 2}', "it is no JSON"),
+    (b'{"a": 1', "it is no JSON"),
+    (b'{"a": 1}}', "it is no JSON"),
+    (b'{"a": {"a": 1}', "it is no JSON"),
+    (b'{"a": 1,}', "it is no JSON"),
+    (b'{"a": 01}', "it is no JSON"),
+    (b'{"z": NaN}', "it is no JSON: NaN is no number"),
+    (b'{"z": [-Infinity]}', "it is no JSON: -Infinity is no number"),
+    (b'{"z": Inf}', "it is no JSON"),
+    (b'{"z": [1,-NaN]}', "it is no JSON"),
+    (b'{"a": 1}\0}', "it is no JSON"),
+    (b'{"a": 1}{}\0}', "it is no JSON"),
+    (b'\xef\xbb\xbf{"a": 1}', "it begins with a byte order mark"),
+    (b'{"z": "\xff"}', "it is not in UTF-8: invalid start byte at byte 7"),
+    (b'{"z": "\xed\xa0\x80"}', "it is not in UTF-8"),
+    (b'{"z": "a\nb"}', "it is no JSON: Invalid control character"),
+    (b'{"z": "}', "it is no JSON: Unterminated string"),
+    (b'{"z": ' + b"[" * 500 + b"]" * 500 + b"}", "it is nested more than 500 deep"),
+    (b'{"z": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "it is nested more than 500 deep"),
+    (b'{"a": 1, "a": 1}', "field 'a': it is there more than once"),
+]
+ONE_OBJECT = [
+    b'{"a": 1}',
+    b' {"a":\r\n 1}\t\n',
+    b'{"z": 1, "z": 2, "a": 1}',
+    b'{"z": "NaN, Inf: Infinity, \\ud800", "a": 1}',
+    b'{"z": ":NaN", "a": 1}',
+    b'{"z": ' + b"[" * 499 + b"]" * 499 + b', "a": 1}',
+    b'{"z": "' + b"[" * 2000 + b'", "a": 1}',
+    b'{"z": ' + b"9" * 5000 + b', "a": 1}',
+    b'{"z": 1e99999, "a": 1}',
+    b'{"\\u0061": 1}',
+]
+
+
+@pytest.mark.parametrize(("record", "said"), NO_OBJECT)
+def test_a_record_is_one_object_of_json_or_it_is_bad(record: bytes, said: str) -> None:
+    bad = read("a INT", record)
+    assert said in bad.reason
+    assert bad.row == (None,)
+
+
+@pytest.mark.parametrize("record", ONE_OBJECT)
+def test_what_is_one_object_of_json_is_read(record: bytes) -> None:
+    assert read("a INT", record) == (1,)
+
+
+def test_records_that_only_together_are_json_are_bad() -> None:
+    pairs = [(b'{"a": "}', b'{"b": "}'), (b'{"a": {"b": 1}', b'{"c": 1}}'), (b'{"a": [{}', b"{}]}")]
+    pairs += [(b'{"a": 1}{"a": 2}', b" "), (b'{"a":1}{"a":2}\0}', b'{"a": 3}'), (b'{"a": 1', b"}")]
+    for pair in pairs:
+        assert any(isinstance(row, hw.BadRow) for row in decoder("json", "a INT").rows(pair))
+        alone = [read("a INT", record) for record in pair]
+        assert rows_of(decoder("json", "a INT").rows(pair)) == alone
+
+
+def test_bad_records_among_thousands_are_found_and_all_others_stay() -> None:
+    records = [b'{"a": %d}' % n for n in range(10_000)]
+    wrong = {0: b"", 17: b"null", 4999: b'{"a": "x"}', 5000: b"{}{}", 9999: b'{"a": 1'}
+    for place, record in wrong.items():
+        records[place] = record
+    rows = decoder("json", "a INT").rows(records)
+    assert [place for place, row in enumerate(rows) if isinstance(row, hw.BadRow)] == list(wrong)
+    assert all(row == (n,) for n, row in enumerate(rows) if n not in wrong)
+
+
+def test_more_records_than_pyarrow_takes_at_once_become_one_table() -> None:
+    records = [b'{"a": %d}' % n for n in range(120_000)]
+    table = decoder("json", "a INT").rows(records)
+    assert table["a"].to_pylist() == list(range(120_000))
+
+
+def test_records_of_many_megabytes_are_read() -> None:
+    long = "x" * (20 << 20)
+    table = decoder("json", "a STRING").rows([json.dumps({"a": long}).encode()] * 3)
+    assert [len(text) for text in table["a"].to_pylist()] == [len(long)] * 3
+
+
+def test_what_is_not_json_cannot_end_the_process() -> None:
+    """pyarrow alone ends with a segmentation fault on the first, and gives another number for the last."""
+    made = decoder("json", "a DECIMAL(38, 38), b DECIMAL(5, 2)")
+    for record in [
+        b"null",
+        b'null {"b": 1}',
+        b'{"b": 1e-999999999}',
+        b'{"b": "0e-999999999"}',
+        rb'{"b": "1\u0065-999999999"}',
+        b'{"a": 2147483648}',
+    ]:
+        for records in ([record], [record, b"{}"], [b"{}", record]):
+            assert any(isinstance(row, hw.BadRow) for row in made.rows(records)) is (b'"0e' not in record)

@@ -1,0 +1,111 @@
+"""Spark's `.schema(…)`: for sources with a parameter `schema` it is that option; no other source takes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, IntegerType, StructField, StructType
+
+import headwater as hw
+from headwater._author.given_schema import options_in
+from headwater._author.signature import OptionError
+from headwater.decode import decoder
+
+
+class GivenRecords(hw.Source, name="given_records"):
+    """A source as `ndjson` is one: the schema is for its decoder."""
+
+    def __init__(self, records: list[str], decode: str = "json", schema: str | None = None) -> None:
+        self._records = records
+        self._decoder = decoder(decode, schema, beside="n LONG")
+
+    @property
+    def schema(self) -> StructType:
+        return self._decoder.schema
+
+    def read(self, since: int | None) -> Iterator[hw.At]:
+        records = [record.encode() for record in self._records]
+        yield hw.At(len(records), self._decoder.rows(records, n=[*range(len(records))]))
+
+
+@hw.source("n LONG")
+def given_none() -> Iterator[int]:
+    yield 1
+
+
+def asked(source: str, schema: StructType, **options: str) -> dict[str, Any]:
+    return {"source": source, "options": options, "schema": schema.json()}
+
+
+def test_the_schema_arrives_as_ddl() -> None:
+    schema = StructType([StructField("a b", ArrayType(IntegerType(), False), False, {"comment": "it's"})])
+    assert options_in(asked("given_records", schema, records="x")) == {
+        "records": "x",
+        "schema": "`a b` ARRAY<INT> NOT NULL COMMENT 'it\\'s'",
+    }
+
+
+def test_both_a_schema_and_the_option_are_a_mistake() -> None:
+    with pytest.raises(
+        OptionError, match=r"Source 'given_records' got \.schema\(…\) and the option 'SCHEMA'"
+    ):
+        options_in(asked("given_records", StructType(), SCHEMA="a INT"))
+
+
+@pytest.fixture
+def reader(spark_session: SparkSession) -> Any:
+    hw.attach(spark_session)
+    records = json.dumps(['{"a": 1, "b": {"c": "x"}}', '{"a": "no"}', '{"b": {"c": null}}'])
+    return spark_session.readStream.format("given_records").option("records", records)
+
+
+def rows_in(spark: SparkSession, frame: Any, name: str, folder: Path) -> list[Any]:
+    writer = frame.writeStream.format("memory").queryName(name).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(folder)).start()
+    try:
+        assert query.awaitTermination(60)
+        return spark.table(name).collect()
+    finally:
+        query.stop()
+
+
+def test_a_query_reads_by_the_schema_of_the_user(
+    spark_session: SparkSession, reader: Any, tmp_path: Path
+) -> None:
+    frame = reader.schema("a INT, b STRUCT<c: STRING>").option("onBadRow", "null").load()
+    assert frame.schema.simpleString() == "struct<a:int,b:struct<c:string>,n:bigint>"
+    rows = rows_in(spark_session, frame, "given", tmp_path)
+    assert rows == [(1, ("x",), 0), (None, None, 1), (None, (None,), 2)]
+
+
+def test_the_schema_may_be_a_struct_type_and_drop_what_does_not_fit(
+    spark_session: SparkSession, reader: Any, tmp_path: Path
+) -> None:
+    schema = StructType([StructField("a", IntegerType())])
+    frame = reader.schema(schema).option("onBadRow", "drop").load()
+    assert rows_in(spark_session, frame, "given_dropped", tmp_path) == [(1, 0), (None, 2)]
+
+
+def test_a_record_that_does_not_decode_fails_the_query_by_default(reader: Any, tmp_path: Path) -> None:
+    frame = reader.option("schema", "a INT").load()
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(
+        Exception, match=r"row 1: field 'a': INT takes a whole number.*found: b'\{\"a\": \"no\"\}'"
+    ):
+        query.awaitTermination(60)
+
+
+def test_mistakes_are_told_at_load(spark_session: SparkSession, reader: Any) -> None:
+    with pytest.raises(Exception, match="decode='json' needs a schema"):
+        reader.load()
+    with pytest.raises(Exception, match="column 'a' is of type INTERVAL"):
+        reader.schema("a INTERVAL DAY TO SECOND").load()
+    with pytest.raises(Exception, match=r"got .schema\(…\) and the option 'schema': keep one"):
+        reader.schema("a INT").option("schema", "a INT").load()
+    with pytest.raises(Exception, match=r"Source 'given_none' has a schema of its own, struct<n:bigint>"):
+        spark_session.readStream.format("given_none").schema("a INT").load()

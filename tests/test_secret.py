@@ -1,0 +1,165 @@
+"""Secrets that are references: where they are looked up, and where nothing of them is to be seen."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import Run
+from pyspark.sql import SparkSession
+
+import headwater as hw
+from headwater._author import registry
+
+Stream = Any  # a fixture that starts a RunningStream
+
+
+@hw.source("length LONG")
+def secret_length(token: hw.Secret, keys: list[hw.Secret] | None = None) -> Iterator[int]:
+    yield len(token.reveal())
+    raise RuntimeError(f"cannot log in with {token.reveal()!r}")
+
+
+def test_a_variable_is_looked_up_when_the_secret_is_revealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = hw.Secret("env:SECRET_TOKEN")
+    monkeypatch.setenv("SECRET_TOKEN", " hush\n")
+    assert secret.reveal() == " hush\n"
+    monkeypatch.setenv("SECRET_TOKEN", "hush again")
+    assert secret.reveal() == "hush again"
+    assert repr(secret) == "Secret(***)"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [(b"hush", "hush"), (b"hush\n", "hush"), (b"hush\r\n", "hush"), (b" a\nb\n\n", " a\nb\n"), (b"", "")],
+)
+def test_a_file_is_read_without_the_line_break_at_its_end(tmp_path: Path, content: bytes, text: str) -> None:
+    (tmp_path / "token").write_bytes(content)
+    assert hw.Secret(f"file:{tmp_path}/token").reveal() == text
+
+
+def test_what_is_not_there_is_an_error_that_names_the_reference(tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes(b"hush\xff")
+    (tmp_path / "large").write_bytes(b"hush" * 300_000)
+    for written, said in [
+        ("env:SECRET_NONE", "the environment has no variable 'SECRET_NONE'"),
+        ("env:", "no variable ''"),
+        (f"file:{tmp_path}/none", "No such file"),
+        (f"file:{tmp_path}", "Is a directory"),
+        (f"file:{tmp_path}/latin", "not in UTF-8"),
+        (f"file:{tmp_path}/large", "larger than 1,048,576 bytes"),
+        ("file:a\0b", "null"),
+    ]:
+        with pytest.raises(hw.HeadwaterError) as caught:
+            hw.Secret(written).reveal()
+        assert f"the secret {written!r}" in str(caught.value)
+        assert said in str(caught.value)
+        assert "hush" not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+
+def test_references_are_equal_as_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "hush")
+    assert hw.Secret("env:SECRET_TOKEN") == hw.Secret("env:SECRET_TOKEN") != hw.Secret("hush")
+
+
+def test_options_take_references_and_a_list_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "hush")
+    source = registry.find("secret_length", {"token": "env:SECRET_TOKEN", "keys": "env:SECRET_TOKEN,b"})
+    assert source == secret_length(token="env:SECRET_TOKEN", keys=["env:SECRET_TOKEN", "b"])
+    assert next(iter(source)) == 4
+    assert repr(source) == "secret_length(token=***, keys=***)"
+
+
+def test_what_a_reference_led_to_is_known_and_the_reference_may_be_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    written = {"token": f"file:{file}"}
+    assert registry.secrets_in("secret_length", written) == []
+    file.write_text("first")
+    hw.Secret(f"file:{file}").reveal()
+    file.write_text("second")
+    assert {*registry.secrets_in("secret_length", written)} == {"first", "second"}
+    file.unlink()
+    assert {*registry.secrets_in("secret_length", written)} == {"first", "second"}
+    assert {*registry.secrets_in("secret_length", {**written, "wrong": "x"})} == {"first", "second"}
+
+
+def test_of_headers_the_values_are_known_too() -> None:
+    held = registry.hold(secret_length(token="Authorization: Bearer abc\nX-Key: 12345"))
+    known = registry.secrets_in(held, {})
+    assert {"Authorization: Bearer abc", "Bearer abc", "X-Key: 12345", "12345"} <= {*known}
+    assert registry.secrets_in(registry.hold(secret_length(token="a: b")), {}) == ["a: b"]
+
+
+def test_a_query_with_a_missing_reference_fails_and_names_it(stream: Stream) -> None:
+    failure = stream(secret_length(token="env:SECRET_NONE")).failure()
+    assert "HeadwaterError: the secret 'env:SECRET_NONE' is not there" in failure
+
+
+def test_a_secret_is_nowhere_to_be_seen(
+    spark_session: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Not in the plan, the progress, the failure, the feed, the logs of Python, nor what is on disk."""
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("SECRET_TOKEN", "hush-hush")
+    (tmp_path / "token").write_text("hush-hush\n")
+    hw.attach(spark_session)
+    reader = spark_session.readStream.format("secret_length")
+    frames = [
+        reader.option("token", "env:SECRET_TOKEN").load(),
+        reader.option("token", f"file:{tmp_path}/token").load(),
+        hw.stream(spark_session, secret_length(token="hush-hush")),
+    ]
+    seen = []
+    for number, frame in enumerate(frames):
+        frame.explain(extended=True)
+        writer = frame.writeStream.format("memory").queryName(f"secrets_{number}")
+        query = writer.option("checkpointLocation", str(tmp_path / f"checkpoint-{number}")).start()
+        with pytest.raises(Exception, match=r"cannot log in with '\*\*\*'") as caught:
+            query.awaitTermination(60)
+        assert spark_session.table(f"secrets_{number}").collect() == [(9,)]
+        seen += [str(caught.value), str(query.exception()), str(query.recentProgress), repr(hw.feeds())]
+    seen += [caplog.text, *capsys.readouterr()]
+    (tmp_path / "token").unlink()
+    seen += [file.read_text("latin-1") for file in tmp_path.rglob("*") if file.is_file()]
+    assert not [text for text in seen if "hush-hush" in text]
+
+
+def test_a_secret_is_neither_in_the_event_log_nor_in_the_logs_of_spark(run: Run, tmp_path: Path) -> None:
+    script = f"""
+        import os
+        os.environ["SECRET_TOKEN"] = "hush-" + "hush"
+
+        @hw.source("n LONG")
+        def login(token: hw.Secret):
+            yield len(token.reveal())
+            raise RuntimeError("cannot log in with " + token.reveal())
+
+        logged = builder().config("spark.eventLog.enabled", "true").config("spark.eventLog.compress", "false")
+        spark = hw.session(logged.config("spark.eventLog.dir", {str(tmp_path)!r}))
+        spark.sparkContext.setLogLevel("INFO")
+        by_name = spark.readStream.format("login").option("token", "env:SECRET_TOKEN").load()
+        for frame in (by_name, hw.stream(spark, login(token="hush-" + "hush"))):
+            query = frame.writeStream.format("noop").start()
+            try:
+                query.awaitTermination(60)
+            except Exception as error:
+                print("failed with", error)
+        spark.stop()
+        report("done")
+    """
+    assert run(script) == "done"
+    files = {file: file.read_text("latin-1") for file in tmp_path.rglob("*") if file.is_file()}
+    told = [file.name for file, text in files.items() if "cannot log in with ***" in text]
+    assert "command.log" in told
+    assert [name for name in told if name.startswith("events_")]
+    assert [file for file, text in files.items() if "hush-hush" in text] == []
