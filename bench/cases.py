@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     Load = Callable[[SparkSession, int], DataFrame]
+    LoadFrom = Callable[[SparkSession, str], DataFrame]
 
-__all__ = ["BARS", "BUFFER_BYTES", "CASES", "OURS", "Case"]
+__all__ = ["BARS", "BUFFER_BYTES", "CASES", "OURS", "Case", "WebCase"]
 
 BUFFER_BYTES = 64 << 20
 """For the cases of memory: the default of the option."""
@@ -39,6 +40,15 @@ class Case:
     name: str
     load: Load
     asks: int = 0
+
+
+@dataclass(frozen=True)
+class WebCase:
+    """Records of a server, at `path` there. `load` reads them in Spark; without it, lines are counted."""
+
+    name: str
+    path: str
+    load: LoadFrom | None = None
 
 
 def stream(format: str, **options: str | int) -> Load:
@@ -72,6 +82,31 @@ def api(format: str, **options: int) -> Load:
     return load
 
 
+def from_web(name: str, **options: str) -> LoadFrom:
+    """A built-in source, as it is by default: in the log."""
+
+    def load(spark: SparkSession, url: str) -> DataFrame:
+        import headwater as hw
+        from headwater import sources
+
+        return hw.stream(spark, getattr(sources, name)(url=url, **options))
+
+    return load
+
+
+def api_from_web(format: str, rows: int) -> LoadFrom:
+    """A format of Spark's Python Data Source API, of web_peers.py."""
+
+    def load(spark: SparkSession, url: str) -> DataFrame:
+        from web_peers import FORMATS
+
+        for known in FORMATS:
+            spark.dataSource.register(known)
+        return stream(format, url=url, rows=rows)(spark, 0)
+
+    return load
+
+
 def rate(spark: SparkSession, rows_per_second: int) -> DataFrame:
     return spark.readStream.format("rate").option("rowsPerSecond", rows_per_second).load()
 
@@ -83,7 +118,7 @@ def socket(spark: SparkSession, rows_per_second: int) -> DataFrame:
     return stream("socket", host="127.0.0.1", port=port, includeTimestamp="true")(spark, rows_per_second)
 
 
-CASES: dict[str, tuple[Case, ...]] = {
+CASES: dict[str, tuple[Case | WebCase, ...]] = {
     # As fast as it can, into a sink that costs nothing.
     "throughput": (
         Case("random_alpha", stream("random_alpha", len=9, rowsPerSecond=0)),
@@ -101,6 +136,15 @@ CASES: dict[str, tuple[Case, ...]] = {
         # Asked for little: it has no limit, and its tasks walk a list from the head for each row. Sent 40,000
         # lines per second in a cold JVM it fell behind, and made 7,000; sent 1,000,000 it filled the heap.
         Case("socket", socket, asks=20_000),
+    ),
+    # Records of 900 bytes over HTTP, as fast as they can be read.
+    "web": (
+        WebCase("ndjson", "ndjson", from_web("ndjson", cursor="id", resume="query:since")),
+        WebCase("ndjson_lines", "ndjson"),
+        WebCase("api_ndjson", "ndjson", api_from_web("api_ndjson", rows=20_000)),
+        WebCase("sse", "sse", from_web("sse")),
+        WebCase("sse_lines", "sse"),
+        WebCase("api_sse", "sse", api_from_web("api_sse", rows=20_000)),
     ),
     # 50 rows per second, from when they are due to `foreachBatch`.
     "delay": (
@@ -133,6 +177,10 @@ BARS: tuple[Bar, ...] = (
     AtLeast("python_tuples", 5, "api_simple"),
     AtLeast("python_log", 0.5, "python_arrow"),
     AtLeast("python_log", 1.2, "api_arrow"),
+    AtLeast("ndjson", 0.5, "ndjson_lines", kind="web"),
+    AtLeast("sse", 0.5, "sse_lines", kind="web"),
+    AtLeast("ndjson", 1, "api_ndjson", kind="web"),
+    AtLeast("sse", 1, "api_sse", kind="web"),
     NoLaterThan("python_tuples", "api_simple"),
     IdleAtMost("random_alpha", 3, "rate"),
     IdleAtMost("python_tuples", 3, "rate"),

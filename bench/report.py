@@ -44,6 +44,8 @@ def _tables(results: Results, verdicts: Sequence[Verdict]) -> list[tuple[str, Ta
     tables = []
     if "throughput" in results:
         tables.append(("As fast as it can: rows per second", _throughput(results["throughput"])))
+    if "web" in results:
+        tables.append(("Records of 900 bytes over HTTP: per second", _web(results["web"])))
     if "delay" in results:
         tables.append(("50 rows per second: delay of a row in ms", _delay(results["delay"])))
     if "idle" in results:
@@ -69,6 +71,11 @@ def _throughput(cases: dict[str, list[Sample]]) -> Table:
         times = (f"{ratio:.2f} times" for ratio in ratios)
         table.append((name, *_spread(samples, "rate", ",.0f"), *figures, *times))
     return table
+
+
+def _web(cases: dict[str, list[Sample]]) -> Table:
+    table: Table = [("case", "median", "least", "most")]
+    return table + [(name, *_spread(samples, "rate", ",.0f")) for name, samples in cases.items()]
 
 
 def _delay(cases: dict[str, list[Sample]]) -> Table:

@@ -15,12 +15,14 @@ import idle
 import memory
 import startup
 import throughput
+import web
 from cases import CASES
 from settings import Settings
 from spark import new_session, versions
 
 KINDS: dict[str, Any] = {
     "throughput": throughput,
+    "web": web,
     "delay": delay,
     "idle": idle,
     "startup": startup,

@@ -23,12 +23,13 @@ _host: Host | None = None
 
 
 def join(driver: Driver) -> None:
-    """Make all sources that are defined, now or later, formats of that driver's Spark."""
+    """Make all sources that are defined, now or later, formats of that driver's Spark; and those built in."""
     global _driver, _host
     with _lock:
         if _driver is not None and _driver.is_gone:
             _host = None  # it belongs to another JVM, which may still be there
         _driver = driver
+    connect()  # for those built in: the jar has their formats
     registry.subscribe(_register)  # unlocked: who defines a source has the registry's lock, and wants ours
     for name in registry.all_sources():
         _register(name)

@@ -63,7 +63,7 @@ private[headwater] final class Bridge(unix: Boolean) extends Logging {
 /** What Python calls, through py4j. */
 object Bridge {
   @GuardedBy("this") private[this] var bridge: Option[Bridge] = None
-  @GuardedBy("this") private[this] var named = Map.empty[String, String]
+  @GuardedBy("this") private[this] var named = BuiltIn.names.map(_ -> "").toMap
 
   /** Where to connect, and what to say there, as JSON. The socket is opened by the first call.
     *
