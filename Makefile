@@ -41,7 +41,7 @@ help: ## list the targets
 setup: $(VENV)/.installed $(JAR) ## virtual environment, jar, package in development mode
 
 .PHONY: demo
-demo: setup ## random_alpha as a live table in the console, about 20 seconds
+demo: setup ## RSVPs in a live table, a query killed and restarted, about 40 seconds
 	$(PY) examples/demo.py
 
 .PHONY: test

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +69,14 @@ def test_rows_become_arrow_without_any_knowledge_of_feeds(file: Path) -> None:
     assert not [found for found in imports(file) if found.startswith(rooms)]
 
 
+@pytest.mark.parametrize("file", sorted((PACKAGE / "decode").glob("*.py")), ids=ids)
+def test_decoders_know_neither_spark_nor_feeds_nor_the_network(file: Path) -> None:
+    named = [found for found in imports(file) if found.startswith(("pyspark", "py4j", "headwater._spark"))]
+    assert not [found for found in named if not found.startswith("pyspark.sql.types")]
+    rooms = ("headwater._feed", "headwater.http", "headwater.sources", "socket", "requests", "urllib")
+    assert not [found for found in imports(file) if found.startswith(rooms)]
+
+
 @pytest.mark.parametrize("file", sorted((PACKAGE / "_feed").glob("*.py")), ids=ids)
 def test_feeds_know_of_spark_only_how_to_ask_for_their_buffers(file: Path) -> None:
     named = [found for found in imports(file) if found.startswith("headwater._spark")]
@@ -81,13 +90,37 @@ def test_logs_are_read_without_spark_and_without_any_other_room(file: Path) -> N
     assert not [found for found in ours if not found.startswith(("headwater._log.", "headwater._errors."))]
 
 
+@pytest.mark.parametrize("file", sorted((PACKAGE / "sim").glob("*.py")), ids=ids)
+def test_simulators_are_made_of_the_standard_library_alone(file: Path) -> None:
+    """So that they are wrong in other ways than what is tested against them."""
+    named = [found for found in imports(file) if found.partition(".")[0] not in sys.stdlib_module_names]
+    assert not [found for found in named if not found.startswith(("headwater.sim", "headwater._errors."))]
+
+
+@pytest.mark.parametrize("file", sorted((PACKAGE / "http").glob("*.py")), ids=ids)
+def test_http_knows_neither_sources_nor_rows(file: Path) -> None:
+    """An author could have written it: of headwater it needs the secret only."""
+    known = (*sys.stdlib_module_names, "requests", "urllib3")
+    named = [found for found in imports(file) if found.partition(".")[0] not in known]
+    assert not [found for found in named if not found.startswith(("headwater.http.", "headwater.Secret"))]
+
+
+@pytest.mark.parametrize(
+    "file", [PACKAGE / "sources" / f"_event{part}.py" for part in ("s", "_ids")], ids=ids
+)
+def test_events_are_read_without_io(file: Path) -> None:
+    rooms = ("headwater.http", "socket", "requests", "urllib")
+    assert not [found for found in imports(file) if found.startswith(rooms)]
+
+
 @pytest.mark.parametrize("file", sorted((PACKAGE / "sources").glob("*.py")), ids=ids)
 def test_built_in_sources_use_public_names_only(file: Path) -> None:
     """But for the one that says that a source runs in the JVM: that is how such a source is made."""
     ours = {name for name in imports(file) if name.partition(".")[0] == "headwater"}
-    for name in ours - {"headwater._author.jvm_source.JvmSource"}:
-        assert name.split(".")[1] in ("sources", *hw.__all__)
-        assert not [part for part in name.split(".") if part.startswith("_")]
+    for name in ours - {"headwater", "headwater._author.jvm_source.JvmSource"}:
+        assert name.split(".")[1] in ("sources", "decode", "http", *hw.__all__)
+        below = name.removeprefix("headwater.sources._")  # what belongs to one source alone
+        assert not [part for part in below.split(".") if part.startswith("_")]
 
 
 def test_how_a_source_in_the_jvm_is_made_is_no_promise() -> None:

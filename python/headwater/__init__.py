@@ -21,13 +21,17 @@ from headwater._author.source import Source
 from headwater._errors import HeadwaterError
 from headwater._feed.order import shard
 from headwater._feed.status import feeds
+from headwater._rows.bad_rows import BadRow
+from headwater._rsvp_schema import RSVP_SCHEMA
 from headwater._spark.session import attach, session
 from headwater._spark.stream import stream
 from headwater._version import __version__
 
 __all__ = [
     "CAUGHT_UP",
+    "RSVP_SCHEMA",
     "At",
+    "BadRow",
     "HeadwaterError",
     "Secret",
     "Source",

@@ -14,11 +14,12 @@ from headwater._author.describe import is_class
 from headwater._author.registry import registered, secrets_of
 from headwater._author.source import signature_of
 from headwater._errors import HeadwaterError
-from headwater._log.commands import add_to
+from headwater._log import commands as checkpoint
 from headwater._spark import doctor
 from headwater._spark.jar import verified_jar
 from headwater._told import told
 from headwater._version import __version__
+from headwater.sim import commands as sim
 
 __all__ = ["main"]
 
@@ -36,8 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # a console that lacks the arrow still gets the report
     try:
         given = _parser().parse_args(arguments)
-        status: int = given.run(given)
-        return status
+        return int(given.run(given))
     except Exception as error:
         return _failed(error)
     except KeyboardInterrupt:
@@ -68,7 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     peek.add_argument("--json", action="store_true", help="one JSON object per line, each as it comes")
     peek.set_defaults(run=_peek)
 
-    add_to(commands, _say)
+    checkpoint.add_to(commands, _say)
+    sim.add_to(commands, _say)
 
     jar = commands.add_parser(
         "jar", help='print the path of the jar, for spark-submit --jars "$(headwater jar)"'

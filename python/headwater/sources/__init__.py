@@ -1,5 +1,8 @@
 """The built-in sources, as values: call one with its options, give the result to `headwater.stream`."""
 
+from headwater.sources.meetup_rsvp import meetup_rsvp
+from headwater.sources.ndjson import ndjson
 from headwater.sources.random_alpha import random_alpha
+from headwater.sources.sse import sse
 
-__all__ = ["random_alpha"]
+__all__ = ["meetup_rsvp", "ndjson", "random_alpha", "sse"]

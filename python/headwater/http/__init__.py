@@ -1,0 +1,20 @@
+"""Streams over HTTP for sources: connects safely, tries again, and can be closed from any thread.
+
+class Lines(hw.Source, name="lines", schema="line BINARY", identity=("url",)):
+    def __init__(self, url: str):
+        self._http = Http(url)                          # checks the URL, does not connect
+
+    def read(self):
+        for connection in self._http.connections():     # one after the other, with pauses between
+            for lines in connection.lines():            # all whole lines that have come; or chunks()
+                yield lines
+
+    def close(self):
+        self._http.close()
+"""
+
+from headwater.http._connection import Connection
+from headwater.http._errors import HttpError
+from headwater.http._http import Http, Request
+
+__all__ = ["Connection", "Http", "HttpError", "Request"]

@@ -1,0 +1,46 @@
+"""Simulators of real feeds: local servers that speak their protocols, seeded, with faults on demand.
+
+    from headwater.sim import Cut, RsvpSim
+
+    with RsvpSim(seed=1, rate=50, faults=[Cut(after=100)]) as sim:
+        print(sim.url)      # read it with anything that speaks HTTP
+        print(sim.sent)     # the numbers of the records that went out, in order
+
+`headwater sim rsvp` and `headwater sim wikimedia` run one from a shell.
+"""
+
+from headwater.sim._faults import (
+    BadRecord,
+    Cut,
+    CutMidCharacter,
+    CutMidRecord,
+    End,
+    Fault,
+    Redirect,
+    Repeat,
+    Reset,
+    Skip,
+    Stall,
+    Status,
+    fault,
+)
+from headwater.sim._rsvp import RsvpSim
+from headwater.sim._wikimedia import WikimediaSim
+
+__all__ = [
+    "BadRecord",
+    "Cut",
+    "CutMidCharacter",
+    "CutMidRecord",
+    "End",
+    "Fault",
+    "Redirect",
+    "Repeat",
+    "Reset",
+    "RsvpSim",
+    "Skip",
+    "Stall",
+    "Status",
+    "WikimediaSim",
+    "fault",
+]

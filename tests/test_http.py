@@ -1,0 +1,716 @@
+"""`headwater.http` against real sockets: what is tried again and when, what is refused, what close() ends."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import random
+import socket
+import threading
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from itertools import islice, pairwise
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+from http_server import Exchange, certificate, chunked, serving, till
+
+import headwater as hw
+from headwater.http import Connection, Http, HttpError, Request
+from headwater.http._body import Chunked
+from headwater.http._wire import Wire
+
+SOON = timedelta(milliseconds=1)
+SECOND = timedelta(seconds=1)
+
+
+def http(url: str, **options: Any) -> Http:
+    return Http(url, **{"retry": SOON, **options})
+
+
+def first(client: Http) -> Connection:
+    """Of the connections, which end with their iterator: so it is kept."""
+    client.kept = client.connections()  # type: ignore[attr-defined]
+    return next(client.kept)  # type: ignore[attr-defined,no-any-return]
+
+
+def body(client: Http) -> bytes:
+    return b"".join(first(client).chunks())
+
+
+def said(exchange: Exchange) -> None:
+    exchange.answer(body=b"hello")
+
+
+def status(code: int, **headers: str) -> Callable[[Exchange], None]:
+    return lambda exchange: exchange.answer(code, b"the body says why", **headers)
+
+
+# What may be asked
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("ftp://example.org/", "it must be https://host/path"),
+        ("https:///path", "it must be https://host/path"),
+        ("example.org", "it must be https://host/path"),
+        ("https://example.org/a b", "it must be https://host/path"),
+        ("https://example.org/\r\nHost: other", "it must be https://host/path"),
+        ("https://example.org:0/", "it must be https://host/path"),
+        ("https://example.org:x/", "no URL"),
+        ("https://[::1/", "no URL"),
+        ("http://example.org/", "allow_http=true"),
+        ("http://127.0.0.1.example.org/", "allow_http=true"),
+        ("http://10.0.0.1/", "allow_http=true"),
+    ],
+)
+def test_a_url_that_may_not_be_asked_is_refused_before_anything_is_sent(url: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Http(url)
+
+
+@pytest.mark.parametrize("url", ["https://hugo:hush@example.org/", "https://hush@example.org/?token=hush"])
+def test_a_password_in_a_url_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ValueError, match="use option 'headers'") as raised:
+        Http(url)
+    assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1/", "http://127.8.8.8:81/", "http://[::1]/", "http://localhost/", "https://x.org"],
+)
+def test_http_is_for_this_machine_only_unless_it_is_allowed(url: str) -> None:
+    Http(url)
+    Http("http://example.org/", allow_http=True)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "Authorization Bearer hush",
+        ": hush",
+        "A: ",
+        "A b: hush",
+        "A: hush\x07",
+        "Ä: hush",
+        "Host: hush",
+        '{"A": 1}',
+        "{",
+    ],
+)
+def test_headers_that_are_none_are_refused_without_saying_them(headers: str) -> None:
+    with pytest.raises(ValueError, match="option 'headers'") as raised:
+        Http("https://example.org/", headers=hw.Secret(headers))
+    assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("max_retries", -1), ("max_record_bytes", 0), ("idle_timeout", timedelta(0))]
+)
+def test_a_limit_that_is_none_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"option '{name}'"):
+        Http("https://example.org/", **{name: value})
+
+
+# What is sent
+
+
+def test_headers_and_parameters_are_sent() -> None:
+    with serving(said) as server:
+        secret = hw.Secret('{"Authorization": "Bearer hush", "user-agent": "me"}')
+        client = http(server.url + "?since=1&all=a%20b", headers=secret)
+        request = Request(params={"since": "7"}, headers={"Last-Event-ID": "ü".encode()})
+        next(client.connections(lambda: request))
+    sent = server.requests[0]
+    assert sent.query == {"all": "a b", "since": "7"}
+    assert sent.headers["authorization"] == "Bearer hush"
+    assert sent.headers["user-agent"] == "me"
+    assert sent.headers["accept-encoding"] == "gzip, deflate"
+    assert sent.headers["last-event-id"].encode("latin-1") == "ü".encode()
+
+
+def test_headers_are_read_anew_for_each_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that is renewed in its file is used."""
+    token = tmp_path / "token"
+    token.write_text("Authorization: one")
+    with serving(said) as server:
+        client = http(server.url, headers=hw.Secret(f"file:{token}"))
+        connections = client.connections()
+        next(connections)
+        token.write_text("Authorization: two")
+        next(connections)
+    assert [sent.headers["authorization"] for sent in server.requests] == ["one", "two"]
+
+
+def test_no_cookie_is_kept_and_no_netrc_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login hugo password hush\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    with serving(lambda exchange: exchange.answer(body=b"x", Set_Cookie="a=b")) as server:
+        connections = http(server.url, headers=hw.Secret("Authorization: mine")).connections()
+        for _ in range(2):
+            list(next(connections).chunks())
+    assert [sent.headers.get("cookie") for sent in server.requests] == [None, None]
+    assert [sent.headers.get("authorization") for sent in server.requests] == ["mine", "mine"]
+
+
+# Redirects
+
+
+def redirect(to: str, code: int = 302) -> Callable[[Exchange], None]:
+    return lambda exchange: exchange.answer(code, b"there", Location=to)
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+def test_a_redirect_is_followed_with_headers_while_the_origin_is_the_same(code: int) -> None:
+    with serving(redirect("/other?x=1", code), said) as server:
+        assert body(http(server.url, headers=hw.Secret("A: hush"))) == b"hello"
+    assert [(sent.path, sent.headers.get("a")) for sent in server.requests] == [
+        ("/stream", "hush"),
+        ("/other", "hush"),
+    ]
+
+
+def test_headers_never_go_to_another_origin() -> None:
+    with serving(said) as other, serving(redirect(other.url)) as server:
+        client = http(server.url, headers=hw.Secret("Authorization: Bearer hush\nX-Key: hush"))
+        request = Request(headers={"Last-Event-ID": "7"})
+        assert b"".join(next(client.connections(lambda: request)).chunks()) == b"hello"
+    assert "authorization" in server.requests[0].headers
+    assert "hush" not in str(other.requests[0].headers)
+    assert other.requests[0].headers["last-event-id"] == "7"
+
+
+def test_each_connection_begins_at_the_url_itself() -> None:
+    with serving(redirect("/other"), said, said) as server:
+        connections = http(server.url).connections()
+        for _ in range(2):
+            list(next(connections).chunks())
+    assert [sent.path for sent in server.requests] == ["/stream", "/other", "/stream"]
+
+
+@pytest.mark.parametrize(
+    "to", ["http://example.org/", "ftp://127.0.0.1/", "https://hugo:hush@127.0.0.1/", "http://[/"]
+)
+def test_a_redirect_is_checked_as_the_url_was(to: str) -> None:
+    with (
+        serving(redirect(to)) as server,
+        pytest.raises(HttpError, match=r"redirect from .* is refused") as raised,
+    ):
+        first(http(server.url))
+    assert "hush" not in str(raised.value)
+
+
+def test_redirects_without_end_are_an_error() -> None:
+    with serving(redirect("/again")) as server, pytest.raises(HttpError, match="more than 5 redirects"):
+        first(http(server.url))
+    assert len(server.requests) == 6
+
+
+def test_the_body_of_a_redirect_is_not_read() -> None:
+    def endless(exchange: Exchange) -> None:
+        exchange.head(302, Location="/other", Transfer_Encoding="chunked")
+        exchange.hang()
+
+    with serving(endless, said) as server:
+        assert body(http(server.url)) == b"hello"
+
+
+# What an answer means
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 404, 410, 422, 206, 304])
+def test_other_statuses_fail_at_once_and_say_what_the_body_says(code: int) -> None:
+    with serving(status(code)) as server, pytest.raises(HttpError, match=f"answers {code}") as raised:
+        first(http(server.url + "?token=hush"))
+    assert raised.value.status == code
+    assert "hush" not in str(raised.value)
+    assert code == 304 or "the body says why" in str(raised.value)
+    assert len(server.requests) == 1
+
+
+def test_what_a_server_says_back_does_not_show_what_was_sent() -> None:
+    def echo(exchange: Exchange) -> None:
+        exchange.answer(401, f"wrong: {exchange.headers['authorization']}".encode())
+
+    with serving(echo) as server, pytest.raises(HttpError, match=r"answers 401: wrong: \*\*\*$") as raised:
+        first(http(server.url, headers=hw.Secret("Authorization: Bearer hush-hush")))
+    assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize("code", [408, 425, 429, 500, 502, 503, 504])
+def test_statuses_that_may_pass_are_tried_again(code: int) -> None:
+    with serving(status(code), status(code), said) as server:
+        assert body(http(server.url)) == b"hello"
+    assert len(server.requests) == 3
+
+
+class Waits:
+    """Stands for the event that pauses wait for: notes how long, and waits for nothing."""
+
+    def __init__(self, client: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds: list[float] = []
+        self._set = client._closed.is_set
+        monkeypatch.setattr(client, "_closed", self)
+
+    def wait(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+    def is_set(self) -> bool:
+        return self._set()
+
+
+def test_pauses_grow_up_to_a_minute_and_half_of_each_is_random(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(*[status(503)] * 9, said) as server:
+        seen = {}
+        for share in (0.0, 1.0):
+            client = http(server.url, retry=SECOND, random=lambda share=share: share)
+            seen[share] = Waits(client, monkeypatch)
+            server.requests.clear()
+            assert body(client) == b"hello"
+    assert seen[1.0].seconds == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert seen[0.0].seconds == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_a_connection_that_gave_something_makes_pauses_short_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(exchange: Exchange) -> None:
+        exchange.stream("x/y", b"some", end=False)
+
+    with serving(status(503), status(503), cut, status(503), said) as server:
+        client = http(server.url, retry=SECOND, random=lambda: 1.0)
+        waits = Waits(client, monkeypatch)
+        got = [b"".join(connection.chunks()) for connection in islice(client.connections(), 2)]
+    assert got == [b"some", b"hello"]
+    assert waits.seconds == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("7", 7),
+        ("Thu, 01 Jan 1970 00:00:30 GMT", 20),
+        ("Thu, 01 Jan 1970 00:00:01 GMT", 0),
+        ("86400", 600),
+        ("x", 1),
+    ],
+)
+def test_retry_after_is_heeded_up_to_ten_minutes(
+    header: str, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(status(429, Retry_After=header), said) as server:
+        client = http(server.url, retry=SECOND, random=lambda: 1.0, now=lambda: 10.0)
+        waits = Waits(client, monkeypatch)
+        assert body(client) == b"hello"
+    assert waits.seconds == [seconds]
+
+
+def test_max_retries_in_a_row_are_not_exceeded() -> None:
+    with serving(status(503)) as server, pytest.raises(HttpError, match=r"answers 503.*max_retries=2"):
+        first(http(server.url, max_retries=2))
+    assert len(server.requests) == 3
+
+
+def test_a_failure_is_logged_with_the_url_but_not_its_query(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(status(503), said) as server, caplog.at_level(logging.WARNING, "headwater.http"):
+        body(http(server.url + "?token=hush", headers=hw.Secret("A: hush")))
+    assert f"{server.url} answers 503: the body says why; the next try is in 0.0 s" in caplog.text
+    assert "hush" not in caplog.text
+
+
+# When there is no answer
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("host", "why"), [("http://127.0.0.1:{}/", "refused"), ("https://nowhere.invalid/", "(?i)name")]
+)
+def test_nobody_there_is_tried_again(host: str, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "headwater.http"), pytest.raises(HttpError, match=why):
+        first(http(host.format(free_port()), max_retries=2))
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize("silent", ["from the first byte on", "within the head", "within the body"])
+def test_a_half_open_connection_times_out_and_is_tried_again(silent: str) -> None:
+    def half(exchange: Exchange) -> None:
+        if silent == "within the head":
+            exchange.send(b"HTTP/1.1 200 OK\r\nContent-")
+        elif silent == "within the body":
+            exchange.stream("x/y", b"some", end=False)
+        exchange.hang()
+
+    with serving(half, said) as server:
+        client = http(server.url, idle_timeout=timedelta(milliseconds=200))
+        got = b""
+        for connection in client.connections():
+            got += b"".join(connection.chunks())
+            if connection.complete:
+                break
+    assert got == (b"somehello" if silent == "within the body" else b"hello")
+
+
+def test_a_head_that_drips_for_ever_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte is in time, and all of them are not."""
+    monkeypatch.setattr("headwater.http._http._CONNECT_SECONDS", 0.2)
+
+    def drip(exchange: Exchange) -> None:
+        exchange.send(b"HTTP/1.1 200 OK\r\n")
+        while not exchange.closing.wait(0.02):
+            exchange.send(b"x")
+
+    with serving(drip, said) as server:
+        begun = monotonic()
+        assert body(http(server.url, idle_timeout=timedelta(milliseconds=300))) == b"hello"
+        assert 0.4 < monotonic() - begun < 10
+    assert len(server.requests) == 2
+
+
+def test_a_body_that_drips_is_given_byte_by_byte() -> None:
+    steps = threading.Semaphore(0)
+
+    def drip(exchange: Exchange) -> None:
+        exchange.head(Transfer_Encoding="chunked")
+        for byte in chunked(b"abc"):
+            assert steps.acquire(timeout=10)
+            exchange.send(bytes([byte]))
+        exchange.send(b"0\r\n\r\n")
+
+    with serving(drip) as server:
+        connection = first(http(server.url))
+        got = []
+        steps.release(4)
+        chunks = connection.chunks()
+        for _ in range(3):
+            got.append(next(chunks))
+            steps.release()
+        steps.release(10)
+        assert list(chunks) == []
+    assert got == [b"a", b"b", b"c"]
+    assert connection.complete
+
+
+def test_something_else_than_http_fails_at_once() -> None:
+    with (
+        serving(lambda exchange: exchange.send(b"SSH-2.0\r\n")) as server,
+        pytest.raises(HttpError, match="no HTTP"),
+    ):
+        first(http(server.url))
+
+
+def test_a_reset_is_tried_again() -> None:
+    with serving(Exchange.reset, said) as server:
+        assert body(http(server.url)) == b"hello"
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("certificates")
+
+
+def test_https_is_read_if_its_certificate_is_trusted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, context = certificate(folder)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(file))
+    with serving(said, tls=context) as server:
+        assert body(http(server.url)) == b"hello"
+
+
+@pytest.mark.parametrize("which", ["unknown", "expired", "of another host"])
+def test_a_certificate_that_is_not_good_fails_at_once(
+    which: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, days = (
+        ("127.0.0.2" if which == "of another host" else "127.0.0.1"),
+        (-1 if which == "expired" else 2),
+    )
+    file, context = certificate(folder, days=days, host=host)
+    if which != "unknown":
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(file))
+    why = {"unknown": "self.signed", "expired": "expired", "of another host": "mismatch"}[which]
+    with (
+        serving(said, tls=context) as server,
+        pytest.raises(HttpError, match=f"certificate is refused: .*{why}"),
+    ):
+        first(http(server.url))
+    assert server.accepted == 1
+    assert server.requests == []
+
+
+def test_from_https_no_redirect_leads_to_http(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, context = certificate(folder)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(file))
+    with serving(said) as plain, serving(redirect(plain.url), tls=context) as server:
+        with pytest.raises(HttpError, match="from https to http"):
+            first(http(server.url))
+        assert body(http(server.url, allow_http=True)) == b"hello"
+
+
+def test_http_spoken_to_a_tls_client_fails_at_once() -> None:
+    with serving(said) as server, pytest.raises(HttpError, match="TLS fails"):
+        first(http(server.url.replace("http:", "https:")))
+
+
+# Bodies
+
+TEXT = "".join(f'{{"n": {n}, "word": "Grüße {n} 🌍"}}\n' for n in range(500)).encode()
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("packed", ["", "gzip", "deflate", "deflate without a head", "two gzips"])
+def test_a_body_is_the_same_however_it_is_packed_and_cut(packed: str, seed: int) -> None:
+    bare = zlib.compressobj(wbits=-15)
+    data = {
+        "": TEXT,
+        "gzip": gzip.compress(TEXT),
+        "deflate": zlib.compress(TEXT),
+        "deflate without a head": bare.compress(TEXT) + bare.flush(),
+        "two gzips": gzip.compress(TEXT[:999]) + gzip.compress(TEXT[999:]),
+    }[packed]
+    encoding = "gzip" if "gzip" in packed else packed.split(" ")[0]
+    dice = random.Random(seed)
+    cuts = sorted({0, len(data), *(dice.randrange(len(data)) for _ in range(dice.choice([1, 10, 200])))})
+    parts = [data[a:b] for a, b in pairwise(cuts)]
+    with serving(lambda exchange: exchange.stream("x/y", *parts, Content_Encoding=encoding)) as server:
+        connection = first(http(server.url))
+        assert [line for lines in connection.lines() for line in lines] == TEXT.splitlines()
+    assert connection.complete
+
+
+def test_a_packed_record_is_given_when_it_has_come() -> None:
+    """And not when the packer has more to say."""
+    go_on = threading.Event()
+
+    def handler(exchange: Exchange) -> None:
+        packer = zlib.compressobj(wbits=31)
+        exchange.stream(
+            "x/y",
+            packer.compress(b"one\n") + packer.flush(zlib.Z_SYNC_FLUSH),
+            end=False,
+            Content_Encoding="gzip",
+        )
+        assert go_on.wait(10)
+        exchange.send(chunked(packer.compress(b"two\n") + packer.flush()) + b"0\r\n\r\n")
+
+    with serving(handler) as server:
+        lines = first(http(server.url)).lines()
+        assert next(lines) == [b"one"]
+        go_on.set()
+        assert list(lines) == [[b"two"]]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_record_that_is_too_long_is_an_error_that_names_the_option(packed: bool) -> None:
+    bomb = zlib.compressobj(9, wbits=31)
+    data = bomb.compress(bytes(200 << 20)) + bomb.flush() if packed else b"x" * (5 << 20)
+    encoding = {"Content_Encoding": "gzip"} if packed else {}
+    with serving(lambda exchange: exchange.stream("x/y", data, **encoding)) as server:
+        tracemalloc.start()
+        try:
+            with pytest.raises(HttpError, match=r"longer than 4194304 bytes.*'max_record_bytes'"):
+                list(first(http(server.url, max_record_bytes=4 << 20)).lines())
+            assert tracemalloc.get_traced_memory()[1] < 40 << 20
+        finally:
+            tracemalloc.stop()
+
+
+def test_a_whole_line_that_is_too_long_is_an_error_too() -> None:
+    with serving(lambda exchange: exchange.answer(body=b"ok\n" + b"x" * 101 + b"\nok\n")) as server:
+        with pytest.raises(HttpError, match="max_record_bytes"):
+            list(first(http(server.url, max_record_bytes=100)).lines())
+        assert list(first(http(server.url, max_record_bytes=101)).lines()) == [[b"ok", b"x" * 101, b"ok"]]
+
+
+@pytest.mark.parametrize(("encoding", "why"), [("gzip", "cannot be unpacked"), ("br", "compressed as 'br'")])
+def test_what_cannot_be_unpacked_is_an_error(encoding: str, why: str) -> None:
+    def nonsense(exchange: Exchange) -> None:
+        exchange.answer(body=b"\x1f\x8bnonsense", Content_Encoding=encoding)
+
+    with serving(nonsense) as server, pytest.raises(HttpError, match=why):
+        body(http(server.url))
+
+
+def end_well(exchange: Exchange) -> None:
+    exchange.stream("x/y", b"a\r\nb\n\n \nc")
+
+
+def end_cut(exchange: Exchange) -> None:
+    exchange.stream("x/y", b"a\r\nb\n\n \nc", end=False)
+
+
+def end_short(exchange: Exchange) -> None:
+    exchange.head(Content_Length="100")
+    exchange.send(b"a\r\nb\n\n \nc")
+
+
+def end_unframed(exchange: Exchange) -> None:
+    exchange.head(Connection="close")
+    exchange.send(b"a\r\nb\n\n \nc")
+
+
+def end_badly(exchange: Exchange) -> None:
+    exchange.stream("x/y", b"a\r\nb\n\n \nc", end=False)
+    exchange.send(b"nonsense\r\n")
+
+
+@pytest.mark.parametrize("end", [end_well, end_cut, end_short, end_unframed, end_badly])
+def test_a_last_line_counts_if_the_body_is_known_to_be_whole(end: Callable[[Exchange], None]) -> None:
+    with serving(end) as server:
+        connection = first(http(server.url))
+        lines = [line for lines in connection.lines() for line in lines]
+    assert lines == [b"a", b"b", b"c"][: 3 if end is end_well else 2]
+    assert connection.complete is (end is end_well)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 1000])
+def test_chunks_are_joined_wherever_they_are_cut(step: int) -> None:
+    data = (
+        b"".join(chunked(b"x" * n) for n in (1, 2, 3, 200)) + b"1;name=value\r\ny\r\n0\r\nTrailer: z\r\n\r\n"
+    )
+    body_ = Chunked()
+    got = b"".join(
+        body_.feed(data[at : at + step], len(data[at : at + step])) for at in range(0, len(data), step)
+    )
+    assert got == b"x" * 206 + b"y"
+    assert body_.whole
+
+
+# close() from another thread
+
+
+@contextmanager
+def reading(client: Http) -> Iterator[Callable[[], float]]:
+    """Reads in a thread; gives what closes and says how long the end took."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            for connection in client.connections():
+                list(connection.lines())
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def close() -> float:
+        begun = monotonic()
+        client.close()
+        thread.join(10)
+        assert not thread.is_alive()
+        return monotonic() - begun
+
+    try:
+        yield close
+    finally:
+        client.close()
+        thread.join(10)
+    assert failures == []
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("state", ["waiting for an answer", "within the head", "waiting for bytes"])
+def test_close_ends_a_read(state: str, tls: bool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = threading.Event()
+
+    def handler(exchange: Exchange) -> None:
+        if state == "within the head":
+            exchange.send(b"HTTP/1.1 200 OK\r\nContent-")
+        elif state == "waiting for bytes":
+            exchange.stream("x/y", b"one\ntw", end=False)
+        waiting.set()
+        exchange.hang()
+
+    context = None
+    if tls:
+        file, context = certificate(folder)
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(file))
+    with serving(handler, tls=context) as server, reading(http(server.url)) as close:
+        assert waiting.wait(10)
+        assert close() < 5
+
+
+def test_close_ends_a_tls_handshake() -> None:
+    silent = socket.create_server(("127.0.0.1", 0))
+    with silent, reading(http(f"https://127.0.0.1:{silent.getsockname()[1]}/")) as close:
+        connection, _ = silent.accept()
+        with connection:
+            assert connection.recv(1)  # of its hello
+            assert close() < 5
+
+
+@contextmanager
+def full() -> Iterator[str]:
+    """The URL of a listener whose queue is full: who connects hears nothing."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(listener.getsockname())
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+
+
+def test_close_ends_a_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    connecting = threading.Event()
+    connect = Wire._connect
+
+    def noted(*args: Any) -> None:
+        connecting.set()
+        connect(*args)
+
+    monkeypatch.setattr(Wire, "_connect", noted)
+    with full() as url, reading(http(url)) as close:
+        assert connecting.wait(10)
+        assert close() < 5
+
+
+def test_a_connect_that_hangs_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.http._http._CONNECT_SECONDS", 0.2)
+    with full() as url, pytest.raises(HttpError, match="timed out"):
+        first(http(url, max_retries=0))
+
+
+def test_close_ends_a_pause() -> None:
+    with serving(status(503, Retry_After="500")) as server, reading(http(server.url)) as close:
+        till(lambda: server.requests, "the request")
+        assert close() < 5
+    assert len(server.requests) == 1
+
+
+def test_after_close_nothing_is_asked() -> None:
+    with serving(said) as server:
+        client = http(server.url)
+        client.close()
+        client.close()
+        assert list(client.connections()) == []
+    assert server.accepted == 0
+
+
+def test_a_reader_that_leaves_off_leaves_no_connection_behind() -> None:
+    gone = threading.Event()
+
+    def handler(exchange: Exchange) -> None:
+        exchange.stream("x/y", b"one\n", end=False)
+        exchange.hang()
+        gone.set()
+
+    with serving(handler) as server:
+        connections = http(server.url).connections()
+        assert next(next(connections).lines()) == [b"one"]
+        connections.close()  # type: ignore[attr-defined]
+        assert gone.wait(10)

@@ -1,0 +1,124 @@
+"""`sse` against the simulator of Wikimedia's EventStreams, which says what it sent."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import wait_until
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import headwater as hw
+from headwater.sim import (
+    Cut,
+    CutMidCharacter,
+    CutMidRecord,
+    End,
+    Fault,
+    Redirect,
+    Repeat,
+    Reset,
+    Stall,
+    Status,
+    WikimediaSim,
+)
+from headwater.sources import sse
+from headwater.testing import RunningStream
+
+Stream = Callable[..., RunningStream]
+
+SOON = timedelta(milliseconds=10)
+STREAMS = "recentchange,page-create"
+
+
+def source(sim: WikimediaSim, streams: str = STREAMS, **options: Any) -> Any:
+    return sse(url=sim.url.replace("recentchange", streams), retry=SOON, **options)
+
+
+def different(sim: WikimediaSim) -> list[Any]:
+    """What the simulator says that it sent, each record once, in order."""
+    return [sim.record(n) for n in dict.fromkeys(sim.sent)]
+
+
+FAULTS = [
+    Cut(20),
+    CutMidRecord(20),
+    CutMidCharacter(20),
+    End(20),
+    Reset(20),
+    Repeat(20, count=7),
+    Stall(20),
+    Status(429, retry_after=0, times=2),
+    Redirect(),
+]
+
+
+@pytest.mark.parametrize("ids", ["offset", "timestamp"])
+@pytest.mark.parametrize("planned", FAULTS, ids=lambda planned: type(planned).__name__)
+def test_a_fault_costs_no_event_and_repeats_none(planned: Fault, ids: Any) -> None:
+    with WikimediaSim(seed=2, rate=0, count=48, faults=[planned], ids=ids) as sim:
+        events = list(itertools.islice(source(sim, idle_timeout=timedelta(seconds=0.5)), 44))
+        assert [json.loads(data_of(event)) for event in events] == different(sim)
+        assert sim.faults_come == [planned] * planned.times
+
+
+def data_of(row: Any) -> str:
+    return str(row["data"] if isinstance(row, dict) else row[0])
+
+
+def test_cut_after_every_event_none_of_those_that_share_a_time_is_lost() -> None:
+    with WikimediaSim(seed=2, rate=0, count=200, faults=[Cut(n) for n in range(200)], ids="timestamp") as sim:
+        events = list(itertools.islice(source(sim), 183))
+        assert len({sim.timeline.stamp(n) for n in range(200)}) < 200, "no two events share a time"
+        assert [json.loads(data_of(event)) for event in events] == different(sim)
+
+
+def test_canary_events_are_left_out_by_their_domain(stream: Stream) -> None:
+    def changes(frame: DataFrame) -> DataFrame:
+        domain = F.get_json_object("data", "$.meta.domain")
+        return frame.withColumn("domain", domain).where("domain <> 'canary'")
+
+    with WikimediaSim(seed=3, rate=0, count=48) as sim:
+        rows = stream(source(sim), apply=changes).rows(42)
+        kept = [record for record in different(sim) if record["meta"]["domain"] != "canary"]
+        assert len(kept) == 42
+        assert [json.loads(row.data) for row in rows] == kept
+        assert {row.event for row in rows} == {"message"}
+
+
+@pytest.mark.parametrize("ids", ["offset", "timestamp"])
+def test_restarts_of_the_query_lose_and_repeat_nothing(
+    ids: Any, spark_session: SparkSession, tmp_path: Path
+) -> None:
+    """Each query reads up to a stall; the next one finds its connection cut before it comes to another."""
+    stalls = [Stall(after) for after in (48, 96, 144)]
+    faults = [Cut(20), CutMidRecord(70), Repeat(90), Reset(110), CutMidCharacter(160)]
+    batches: dict[int, list[Any]] = {}
+
+    def keep(frame: DataFrame, number: int) -> None:
+        rows = [json.loads(row.data) for row in frame.collect()]
+        assert batches.setdefault(number, rows) == rows
+
+    def found() -> list[Any]:
+        return [row for number in sorted(batches) for row in batches[number]]
+
+    def run(sim: WikimediaSim, rows: int) -> None:
+        writer = hw.stream(spark_session, source(sim)).writeStream.foreachBatch(keep)
+        query = writer.option("checkpointLocation", str(tmp_path)).start()
+        wait_until(lambda: query.exception() is not None or len(found()) >= rows, lambda: query.status)
+        query.stop()
+        assert query.exception() is None
+
+    with WikimediaSim(seed=4, rate=0, count=240, faults=[*faults, *stalls], ids=ids) as sim:
+        for rows in (44, 88, 132, 220):
+            run(sim, rows)
+            assert len(found()) == rows
+        assert found() == different(sim)
+        assert set(sim.faults_come) == {*faults, *stalls}
+        assert all("last-event-id" in request.headers for request in sim.requests[1:])
