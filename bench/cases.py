@@ -44,11 +44,16 @@ class Case:
 
 @dataclass(frozen=True)
 class WebCase:
-    """Records of a server, at `path` there. `load` reads them in Spark; without it, lines are counted."""
+    """Records of a server, at `path` there.
+
+    `load` reads them in Spark. Without it their lines are counted, in a loop over requests' `iter_lines`,
+    which reads 512 bytes at a time unless it is told otherwise.
+    """
 
     name: str
     path: str
     load: LoadFrom | None = None
+    chunk_bytes: int = 512
 
 
 def stream(format: str, **options: str | int) -> Load:
@@ -82,14 +87,14 @@ def api(format: str, **options: int) -> Load:
     return load
 
 
-def from_web(name: str, **options: str) -> LoadFrom:
+def from_web(name: str, settings: dict[str, str] | None = None, **options: str) -> LoadFrom:
     """A built-in source, as it is by default: in the log."""
 
     def load(spark: SparkSession, url: str) -> DataFrame:
         import headwater as hw
         from headwater import sources
 
-        return hw.stream(spark, getattr(sources, name)(url=url, **options))
+        return hw.stream(spark, getattr(sources, name)(url=url, **options), **(settings or {}))
 
     return load
 
@@ -140,10 +145,18 @@ CASES: dict[str, tuple[Case | WebCase, ...]] = {
     # Records of 900 bytes over HTTP, as fast as they can be read.
     "web": (
         WebCase("ndjson", "ndjson", from_web("ndjson", cursor="id", resume="query:since")),
+        WebCase(
+            "ndjson_memory",
+            "ndjson",
+            from_web("ndjson", {"durability": "memory"}, cursor="id", resume="query:since"),
+        ),
         WebCase("ndjson_lines", "ndjson"),
+        WebCase("ndjson_64k", "ndjson", chunk_bytes=65_536),
         WebCase("api_ndjson", "ndjson", api_from_web("api_ndjson", rows=20_000)),
         WebCase("sse", "sse", from_web("sse")),
+        WebCase("sse_memory", "sse", from_web("sse", {"durability": "memory"})),
         WebCase("sse_lines", "sse"),
+        WebCase("sse_64k", "sse", chunk_bytes=65_536),
         WebCase("api_sse", "sse", api_from_web("api_sse", rows=20_000)),
     ),
     # 50 rows per second, from when they are due to `foreachBatch`.

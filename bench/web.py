@@ -24,15 +24,15 @@ def measure(spark: SparkSession, case: WebCase, settings: Settings) -> Sample:
     with serving() as address:
         url = f"{address}/{case.path}"
         if (load := case.load) is None:
-            return _counted(url, LINES[case.path], seconds)
+            return _counted(url, case.chunk_bytes, seconds, LINES[case.path])
         brief = replace(settings, throughput_warmup=settings.web_warmup, throughput_seconds=seconds)
         return throughput.measure(spark, Case(case.name, lambda spark, _: load(spark, url)), brief)
 
 
-def _counted(url: str, lines: int, seconds: float) -> Sample:
+def _counted(url: str, chunk_bytes: int, seconds: float, lines: int) -> Sample:
     with requests.get(url, stream=True, timeout=10) as response:
         end = (began := time.monotonic()) + seconds
-        for n, _ in enumerate(response.iter_lines(chunk_size=65_536), 1):
+        for n, _ in enumerate(response.iter_lines(chunk_size=chunk_bytes), 1):
             if not n % 1000 and time.monotonic() > end:
                 break
         return {"rate": n / lines / (time.monotonic() - began)}

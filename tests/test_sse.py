@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ import pytest
 from http_server import Exchange, chunked, serving, till
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import APPS, running
 from pyspark.sql import SparkSession
 from test_log import Checkpointed
 
@@ -494,3 +497,17 @@ def test_the_first_rows_of_an_endless_stream_are_enough() -> None:
 
     with serving(endless) as server:
         assert [one["id"] for one in islice(sse(server.url), 5)] == ["1", "2", "3", "4", "5"]
+
+
+def test_a_server_that_is_not_ours_is_read_to_its_end_over_connections_and_restarts(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    app = APPS / "sse_starlette_app.py"
+    with running([sys.executable, str(app)], tmp_path / "server.log", os.environ) as server:
+        port = server.until("its port", lambda: server.output.partition("\n")[0].strip())
+        checkpoint = Checkpointed(spark_session, tmp_path / "checkpoint")
+        checkpoint.sink.columns = ["data", "event", "id"]
+        for rows in (90, 200):  # the first query ends within a connection, which gives 40 events
+            with checkpoint.running(sse(f"http://127.0.0.1:{port}/")) as query:
+                checkpoint.until(query, rows)
+    assert checkpoint.sink.rows == [(f"line {n}\nof ünicode", "tick", str(n)) for n in range(1, 201)]
