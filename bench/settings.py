@@ -13,7 +13,7 @@ class Settings:
     throughput_warmup: float = 15
     throughput_seconds: float = 7
     web_repeats: int = 3
-    web_warmup: float = 12
+    web_warmup: float = 15
     web_seconds: float = 6
     delay_repeats: int = 3
     delay_warmup: float = 15
