@@ -28,7 +28,9 @@ def columns_of(table: Any) -> tuple[list[str], list[Values | pa.Array]]:
 
 
 def _in_one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which would copy it
 
 
 def _of_series(series: Any) -> Values | pa.Array:

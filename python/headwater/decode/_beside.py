@@ -50,4 +50,4 @@ def _array(name: str, kind: Column, values: Any, records: int) -> pa.Array:
     except Exception:
         blame = next(kind.explain(value) for value in several if not fits(kind.build, [value]))
         raise ValueError(f"column {name!r}: {blame.reason} (found: {blame.value!r})") from None
-    return array if isinstance(values, list) else array.take(pa.repeat(0, records))
+    return array if isinstance(values, list) else pa.repeat(array[0], records)

@@ -35,6 +35,7 @@ class Decoder:
 
         self.schema = StructType([*way.schema.fields, *beside.fields])
         self._arrow = arrow_schema(self.schema)
+        self._own_arrow = pa.schema(list(self._arrow)[: len(way.schema.fields)])
         self._way = way
         self._beside = Beside(beside)
 
@@ -46,15 +47,12 @@ class Decoder:
         """
         self._beside.check(columns, len(records))
         pieces = list(self._way.pieces(records))
-        if all(isinstance(piece, pa.RecordBatch) for piece in pieces):
-            own = pa.Table.from_batches(pieces, self._own_arrow)
-            more = self._beside.arrays(columns, len(records))
-            return pa.table([*own.columns, *more], schema=self._arrow)
-        return self._listed(pieces, columns)
-
-    @property
-    def _own_arrow(self) -> pa.Schema:
-        return pa.schema(list(self._arrow)[: len(self._way.schema.fields)])
+        tables = [piece for piece in pieces if isinstance(piece, pa.RecordBatch)]
+        if len(tables) < len(pieces):
+            return self._listed(pieces, columns)
+        own = tables[0] if len(tables) == 1 else pa.Table.from_batches(tables, self._own_arrow)
+        more = self._beside.arrays(columns, len(records))
+        return pa.table([*own.columns, *more], schema=self._arrow)
 
     def _listed(self, pieces: list[Piece], columns: dict[str, Any]) -> list[Any]:
         rows: list[Any] = []

@@ -19,7 +19,7 @@ class BinaryWay:
         self._arrow = arrow_schema(self.schema)
 
     def pieces(self, records: Sequence[bytes]) -> Iterator[Piece]:
-        yield from pa.table([pa.array(records, pa.binary())], schema=self._arrow).to_batches()
+        yield pa.RecordBatch.from_arrays([pa.array(records, pa.binary())], schema=self._arrow)
 
 
 class TextWay:
@@ -36,7 +36,7 @@ class TextWay:
             for record in records:
                 yield self._one(record)
         else:
-            yield from pa.table([texts], schema=self._arrow).to_batches()
+            yield pa.RecordBatch.from_arrays([texts], schema=self._arrow)
 
     def _one(self, record: bytes) -> Piece:
         try:
