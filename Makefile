@@ -60,7 +60,7 @@ test-jvm: setup ## the Scala suites only
 
 .PHONY: test-python
 test-python: setup $(EXAMPLES_JAR) $(CLASS_ARCHIVE) ## the Python tests only
-	$(PYTEST) tests
+	$(PYTEST) -n 2 --dist loadfile tests
 
 .PHONY: matrix
 matrix: setup $(LINES:%=.venvs/spark-%/.installed) ## the same jar on Spark 4.0, 4.1, 4.2 and 4.3

@@ -370,9 +370,15 @@ def test_spark_3_is_refused_and_a_newer_spark_warned_of(caplog: pytest.LogCaptur
     assert "Spark 4.4.0 is newer" in caplog.text
 
 
-def test_importing_headwater_imports_no_pyspark(clean_env: dict[str, str], tmp_path: Path) -> None:
-    script = "import sys, headwater.sources; print(sorted({'pyspark', 'py4j', 'pyarrow'} & set(sys.modules)))"
-    assert run_command([sys.executable, "-c", script], clean_env, tmp_path).strip() == "[]"
+@pytest.mark.parametrize(
+    ("module", "loaded"), [("headwater", []), ("headwater.sources", ["pyarrow", "requests"])]
+)
+def test_importing_headwater_imports_no_pyspark(
+    module: str, loaded: list[str], clean_env: dict[str, str], tmp_path: Path
+) -> None:
+    looked_for = "{'pyspark', 'py4j', 'pyarrow', 'requests'}"
+    script = f"import sys, {module}; print(sorted({looked_for} & set(sys.modules)))"
+    assert run_command([sys.executable, "-c", script], clean_env, tmp_path).strip() == str(loaded)
     assert os.path.exists(verified_jar())
 
 
