@@ -78,7 +78,7 @@ format: setup ## put all sources into their canonical form
 	$(SBT) scalafmtAll scalafmtSbt
 
 .PHONY: bench
-bench: setup $(BENCH_JAR) ## sources beside their peers, about 28 minutes; ARGS=--quick for a short run
+bench: setup $(BENCH_JAR) ## sources beside their peers, about 40 minutes; ARGS=--quick for a short run
 	$(PY) bench/run.py $(ARGS)
 
 .PHONY: build

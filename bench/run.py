@@ -1,7 +1,7 @@
 """The benchmark: all cases side by side in one run, several times over, and the medians against the bars.
 
 Every measurement has a process and a JVM of its own, so no case warms or spoils the JVM of another; only
-delays are measured in one JVM. A full run takes about 28 minutes and writes `results.md`. The exit code is 1
+delays are measured in one JVM. A full run takes about 40 minutes and writes `results.md`. The exit code is 1
 when a bar is missed; with --quick the bars are only printed.
 """
 
