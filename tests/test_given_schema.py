@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import run_command
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, IntegerType, StructField, StructType
 
 import headwater as hw
+from headwater._author import registry
+from headwater._author.describe import built_in, is_class
 from headwater._author.given_schema import options_in
 from headwater._author.signature import OptionError
 from headwater.decode import decoder
@@ -109,3 +113,24 @@ def test_mistakes_are_told_at_load(spark_session: SparkSession, reader: Any) -> 
         reader.schema("a INT").option("schema", "a INT").load()
     with pytest.raises(Exception, match=r"Source 'given_none' has a schema of its own, struct<n:bigint>"):
         spark_session.readStream.format("given_none").schema("a INT").load()
+
+
+def test_a_built_in_source_takes_it_before_anyone_has_imported_that(
+    clean_env: dict[str, str], tmp_path: Path
+) -> None:
+    script = """
+from headwater._author.given_schema import options_in
+schema = '{"type":"struct","fields":[{"name":"a","type":"integer","nullable":true,"metadata":{}}]}'
+print(options_in({"source": "sse", "options": {"decode": "json"}, "schema": schema}))
+"""
+    said = run_command([sys.executable, "-c", script], clean_env, tmp_path).strip()
+    assert said == "{'decode': 'json', 'schema': 'a INT'}"
+
+
+def test_each_built_in_source_in_python_has_its_format_in_the_jar(spark_session: SparkSession) -> None:
+    hw.attach(spark_session)
+    written = [made._name for made in built_in() if is_class(made)]
+    assert set(written) == registry._BUILT_IN
+    for name in written:
+        stream = spark_session.readStream.format(name).option("url", "http://127.0.0.1:1/").load()
+        assert stream.isStreaming

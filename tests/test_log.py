@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,9 +66,12 @@ class Checkpointed:
         self.folder = folder
         self.sink = Sink()
 
+    def running(self, source: Any, **options: Any) -> AbstractContextManager[Any]:
+        return self.reading(hw.stream(self.spark, source, **options))
+
     @contextmanager
-    def running(self, source: Any, **options: Any) -> Iterator[Any]:
-        writer = hw.stream(self.spark, source, **options).writeStream.foreachBatch(self.sink)
+    def reading(self, frame: DataFrame) -> Iterator[Any]:
+        writer = frame.writeStream.foreachBatch(self.sink)
         query = writer.option("checkpointLocation", str(self.folder)).start()
         try:
             yield query

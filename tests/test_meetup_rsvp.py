@@ -20,6 +20,7 @@ from processes import wait_until
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
+from test_log import Checkpointed
 
 import headwater as hw
 from headwater.http import HttpError
@@ -180,39 +181,20 @@ def test_decoded_rows_have_a_time_of_arrival_with_metadata(stream: Stream) -> No
     assert source(sim, decode="json", metadata=True).schema.names[-1] == "timestamp"
 
 
-class Batches:
-    """Keeps the rows of each batch; one that is run again must be the same."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, list[str]] = {}
-
-    def __call__(self, frame: DataFrame, number: int) -> None:
-        rows = [row.rsvp for row in frame.select("rsvp").collect()]
-        assert self.rows.setdefault(number, rows) == rows
-
-    def run(self, query: Any, rows: int) -> None:
-        """Until there are so many rows."""
-        wait_until(lambda: query.exception() is not None or len(self.all) >= rows, lambda: query.status)
-        query.stop()
-        assert query.exception() is None
-
-    @property
-    def all(self) -> list[str]:
-        return list(itertools.chain.from_iterable(self.rows[n] for n in sorted(self.rows)))
-
-
 def test_restarts_of_the_query_lose_and_repeat_nothing(spark_session: SparkSession, tmp_path: Path) -> None:
     """Each query reads up to a stall; the next one finds its connection cut before it comes to another."""
     stalls = [Stall(after) for after in (50, 150, 250)]
     faults = [Cut(40), CutMidRecord(130), Repeat(170), Reset(200), CutMidCharacter(260)]
-    sink = Batches()
+    checkpoint = Checkpointed(spark_session, tmp_path)
+    checkpoint.sink.columns = ["rsvp"]
     with RsvpSim(seed=6, rate=0, count=400, faults=[*faults, *stalls]) as sim:
         for target in (50, 150, 250, 400):
             reader = spark_session.readStream.format("meetup_rsvp").option("url", sim.url)
-            writer = reader.option("retry", "10ms").load().writeStream.foreachBatch(sink)
-            sink.run(writer.option("checkpointLocation", str(tmp_path)).start(), target)
-            assert len(sink.all) == target
-        assert sink.all == [sim.line(n).decode().rstrip("\n") for n in range(400)]
+            with checkpoint.reading(reader.option("retry", "10ms").load()) as query:
+                checkpoint.until(query, target)
+            assert query.exception() is None
+            assert len(checkpoint.sink.rows) == target
+        assert checkpoint.sink.rows == [(sim.line(n).decode().rstrip("\n"),) for n in range(400)]
         assert set(sim.faults_come) == {*faults, *stalls}
         assert len(sim.requests) == 8
         assert all("since_mtime" in request.query for request in sim.requests[1:])

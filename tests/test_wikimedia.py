@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import wait_until
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from test_log import Checkpointed
 
-import headwater as hw
 from headwater.sim import (
     Cut,
     CutMidCharacter,
@@ -99,26 +98,14 @@ def test_restarts_of_the_query_lose_and_repeat_nothing(
     """Each query reads up to a stall; the next one finds its connection cut before it comes to another."""
     stalls = [Stall(after) for after in (48, 96, 144)]
     faults = [Cut(20), CutMidRecord(70), Repeat(90), Reset(110), CutMidCharacter(160)]
-    batches: dict[int, list[Any]] = {}
-
-    def keep(frame: DataFrame, number: int) -> None:
-        rows = [json.loads(row.data) for row in frame.collect()]
-        assert batches.setdefault(number, rows) == rows
-
-    def found() -> list[Any]:
-        return [row for number in sorted(batches) for row in batches[number]]
-
-    def run(sim: WikimediaSim, rows: int) -> None:
-        writer = hw.stream(spark_session, source(sim)).writeStream.foreachBatch(keep)
-        query = writer.option("checkpointLocation", str(tmp_path)).start()
-        wait_until(lambda: query.exception() is not None or len(found()) >= rows, lambda: query.status)
-        query.stop()
-        assert query.exception() is None
-
+    checkpoint = Checkpointed(spark_session, tmp_path)
+    checkpoint.sink.columns = ["data"]
     with WikimediaSim(seed=4, rate=0, count=240, faults=[*faults, *stalls], ids=ids) as sim:
         for rows in (44, 88, 132, 220):
-            run(sim, rows)
-            assert len(found()) == rows
-        assert found() == different(sim)
+            with checkpoint.running(source(sim)) as query:
+                checkpoint.until(query, rows)
+            assert query.exception() is None
+            assert len(checkpoint.sink.rows) == rows
+        assert [json.loads(data) for (data,) in checkpoint.sink.rows] == different(sim)
         assert set(sim.faults_come) == {*faults, *stalls}
         assert all("last-event-id" in request.headers for request in sim.requests[1:])

@@ -114,8 +114,7 @@ def hold(source: Source) -> str:
 
 def class_of(name: str) -> type[Source] | None:
     """The source of that name; None for one that was handed over as a value, with its options."""
-    with _lock:
-        return _sources.get(name.lower())
+    return _known(name)[1]
 
 
 def find(name: str, options: dict[str, str]) -> Source:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from headwater._rows.column import Values
 
-__all__ = ["columns_of", "is_table"]
+__all__ = ["columns_of", "in_one_piece", "is_table"]
 
 
 def is_table(item: object) -> bool:
@@ -24,10 +24,10 @@ def columns_of(table: Any) -> tuple[list[str], list[Values | pa.Array]]:
     """The names and the columns, in order. A name may be there twice, and in a DataFrame be no str."""
     if _is_frame(table):
         return list(table.columns), [_of_series(table.iloc[:, i]) for i in range(table.shape[1])]
-    return table.column_names, [_in_one_piece(column) for column in table.columns]
+    return table.column_names, [in_one_piece(column) for column in table.columns]
 
 
-def _in_one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def in_one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if not isinstance(column, pa.ChunkedArray):
         return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which would copy it
@@ -40,7 +40,7 @@ def _of_series(series: Any) -> Values | pa.Array:
         return [None if _is_missing(value) else value for value in series.tolist()]
     if kind in ("float16", "float32", "float64"):
         return pa.array(series.to_numpy(), from_pandas=False)
-    return _in_one_piece(pa.array(series, from_pandas=True))
+    return in_one_piece(pa.array(series, from_pandas=True))
 
 
 def _is_missing(value: object) -> bool:

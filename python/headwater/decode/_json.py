@@ -16,6 +16,7 @@ from headwater._author.schema import arrow_schema
 from headwater._rows.bad_rows import BadRow, Refused
 from headwater._rows.column import misfits
 from headwater._rows.nested import column
+from headwater._rows.tables import in_one_piece
 from headwater.decode._nested import shape, take_field
 from headwater.decode._parsing import may_be_deep, parsed
 from headwater.decode._shapes import Misfit
@@ -91,7 +92,7 @@ class JsonWay:
         table = pj.read_json(pa.BufferReader(text), reading, self._parsing)
         if table.num_rows != len(records):
             raise Refused
-        return self._batch([found.combine_chunks() for found in table.columns])
+        return self._batch([in_one_piece(found) for found in table.columns])
 
     def _batch(self, carriers: list[pa.Array]) -> pa.RecordBatch:
         parts = zip(self._columns, self._shapes.values(), carriers, strict=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import headwater as hw
-from headwater.decode import decoder
-from headwater.http import Connection, Http, Request
+from headwater.http import Http, Request
+from headwater.sources._decoded import Decoded
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -44,9 +44,7 @@ class Ndjson(hw.Source, name="ndjson", identity=("url",)):
         max_retries: int | None = None,
         max_record_bytes: int = 16 << 20,
     ) -> None:
-        beside = "arrived TIMESTAMP" + (", headers MAP<STRING, STRING>" if metadata else "")
-        self._decoder = decoder(decode, schema, beside=beside if metadata or decode == "text" else None)
-        self._metadata, self._beside = metadata, metadata or decode == "text"
+        self._decoded = Decoded(decode, schema, metadata=metadata)
         self._path = None if cursor is None else _path(cursor)
         self._resume = None if resume is None else _place(resume)
         if (cursor is None) != (resume is None):
@@ -65,7 +63,7 @@ class Ndjson(hw.Source, name="ndjson", identity=("url",)):
 
     @property
     def schema(self) -> StructType:
-        return self._decoder.schema
+        return self._decoded.schema
 
     def read(self, since: Any) -> Iterator[Any]:
         self._cursor = since
@@ -74,7 +72,7 @@ class Ndjson(hw.Source, name="ndjson", identity=("url",)):
             for records in connection.lines():
                 found = True
                 self._cursor = self._after(records)
-                yield hw.At(self._cursor, self._rows(records, connection))
+                yield hw.At(self._cursor, self._decoded.rows(records, connection))
             if connection.complete and self._path is None:
                 return
             if connection.complete and not found:
@@ -82,12 +80,6 @@ class Ndjson(hw.Source, name="ndjson", identity=("url",)):
 
     def close(self) -> None:
         self._http.close()
-
-    def _rows(self, records: list[bytes], connection: Connection) -> Any:
-        if not self._beside:
-            return self._decoder.rows(records)
-        more = {"headers": connection.headers} if self._metadata else {}
-        return self._decoder.rows(records, arrived=datetime.now(timezone.utc), **more)
 
     def _after(self, records: list[bytes]) -> Any:
         """The cursor of the last record that has one."""

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import headwater as hw
-from headwater.decode import decoder
 from headwater.http import Connection, Http, HttpError, Request
+from headwater.sources._decoded import Decoded
 from headwater.sources._event_ids import IDS
-from headwater.sources._events import Events, EventStream
+from headwater.sources._events import EventStream
 from headwater.sources._moments import Moments, id_in
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = ["sse"]
-
-_BESIDE = "event STRING, id STRING, arrived TIMESTAMP"
 
 
 class Sse(hw.Source, name="sse", identity=("url",)):
@@ -48,9 +46,7 @@ class Sse(hw.Source, name="sse", identity=("url",)):
         max_retries: int | None = None,
         max_record_bytes: int = 16 << 20,
     ) -> None:
-        beside = _BESIDE + ", headers MAP<STRING, STRING>" if metadata else _BESIDE
-        self._decoder = decoder(decode, schema, beside=beside if metadata or decode == "text" else None)
-        self._metadata, self._beside = metadata, metadata or decode == "text"
+        self._decoded = Decoded(decode, schema, metadata=metadata, beside="event STRING, id STRING")
         self._ids = IDS[ids]
         self._last_id: str | None = None
         self._moments = Moments(None)
@@ -66,7 +62,7 @@ class Sse(hw.Source, name="sse", identity=("url",)):
 
     @property
     def schema(self) -> StructType:
-        return self._decoder.schema
+        return self._decoded.schema
 
     def read(self, since: Any) -> Iterator[Any]:
         self._last_id, self._moments = id_in(since), Moments(since)
@@ -83,19 +79,13 @@ class Sse(hw.Source, name="sse", identity=("url",)):
                 if stream.retry is not None:
                     self._http.pause_for(stream.retry)
                 if events.data:
-                    yield hw.At(self._moments.cursor(self._last_id), self._rows(events, connection))
+                    rows = self._decoded.rows(events.data, connection, event=events.event, id=events.id)
+                    yield hw.At(self._moments.cursor(self._last_id), rows)
             if connection.complete:
                 _check(connection)
 
     def close(self) -> None:
         self._http.close()
-
-    def _rows(self, events: Events, connection: Connection) -> Any:
-        if not self._beside:
-            return self._decoder.rows(events.data)
-        columns = {"event": events.event, "id": events.id, "arrived": datetime.now(timezone.utc)}
-        more = {"headers": connection.headers} if self._metadata else {}
-        return self._decoder.rows(events.data, **columns, **more)
 
     def _request(self) -> Request:
         headers: dict[str, str | bytes] = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
