@@ -121,6 +121,24 @@ def test_columns_beside_stay_with_their_record_where_others_are_bad() -> None:
     ]
 
 
+@pytest.mark.parametrize("records", [[b'{"a": 1}', b'{"a": 3}'], [b'{"a": 1}', b"[]"]])
+@pytest.mark.parametrize(
+    "named", [("text",), ("binary",), ("json", "a INT"), (f"{__name__}:as_dict", "word STRING")]
+)
+def test_records_and_columns_beside_may_be_arrow_arrays(records: list[bytes], named: tuple[str, ...]) -> None:
+    made = decoder(*named, beside="id STRING, arrived TIMESTAMP")
+    expected = rows_of(made.rows(records, id=["x", None], arrived=NOW))
+    for kind in (pa.binary(), pa.string()):
+        found = made.rows(pa.array(records, kind), id=pa.array(["x", None]), arrived=pa.array([NOW, NOW]))
+        assert rows_of(found) == expected
+
+
+def test_bytes_in_an_arrow_array_need_not_be_text() -> None:
+    records = [b"a", b"b\xff"]
+    assert decoder("text").rows(pa.array(records)) == decoder("text").rows(records)
+    assert rows_of(decoder("binary").rows(pa.array(records))) == [(b"a",), (b"b\xff",)]
+
+
 def test_columns_beside_must_be_given_and_fit() -> None:
     made = decoder("text", beside="id INT NOT NULL")
     with pytest.raises(TypeError, match="the columns beside are id; given are none"):
@@ -129,7 +147,9 @@ def test_columns_beside_must_be_given_and_fit() -> None:
         decoder("text").rows([b"a"], id=1)
     with pytest.raises(ValueError, match="column 'id' has 2 values for 1 records"):
         made.rows([b"a"], id=[1, 2])
-    for wrong in ("x", None, ["x"], [None]):
+    with pytest.raises(ValueError, match="column 'id' has 2 values for 1 records"):
+        made.rows([b"a"], id=pa.array([1, 2]))
+    for wrong in ("x", None, ["x"], [None], pa.array(["x"]), pa.nulls(1)):
         with pytest.raises(ValueError, match="column 'id': "):
             made.rows([b"a"], id=wrong)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from http_server import Exchange, chunked, serving, till
 from hypothesis import given
@@ -25,8 +26,9 @@ from test_log import Checkpointed
 
 from headwater.http import HttpError
 from headwater.sources import sse
+from headwater.sources._event_columns import Events, alike
 from headwater.sources._event_ids import IDS
-from headwater.sources._events import Events, EventStream
+from headwater.sources._events import EventStream
 from headwater.testing import RunningStream
 
 SOON = timedelta(milliseconds=1)
@@ -38,8 +40,7 @@ def parsed(*chunks: bytes) -> list[tuple[str, str, str | None]]:
     found: list[tuple[str, str, str | None]] = []
     for chunk in chunks:
         events = stream.feed(chunk)
-        data = [one.decode() for one in events.data]
-        found += zip(data, events.event, events.id, strict=True)
+        found += zip(events.data.to_pylist(), events.event.to_pylist(), events.id, strict=True)
     return found
 
 
@@ -168,11 +169,45 @@ def test_events_that_look_alike_are_read_the_same_way_fast(
     assert parsed(text) == by_the_standard(text)
 
 
+VALUES = st.sampled_from(["x", " x", "", " ", "ü🌍", "a: b", "data: x", "\0", "1", "2", "\ufeff", "x" * 1000])
+
+
+@st.composite
+def nearly_alike(draw: st.DrawFn) -> bytes:
+    """Events with the same fields, most of which have the same blanks too."""
+    names = draw(st.permutations(["data", "event", "id"]))[draw(st.integers(0, 2)) :]
+    begins = {name: draw(st.sampled_from([":", ": "])) for name in names}
+    text = ""
+    for _ in range(draw(st.integers(1, 8))):
+        for name in names:
+            text += name + draw(st.sampled_from([begins[name]] * 9 + [":", ": ", ""])) + draw(VALUES) + "\n"
+        text += "\n"
+    return text.encode()
+
+
+@given(nearly_alike(), st.integers(1, 2000))
+def test_events_taken_apart_by_column_are_those_of_the_standard(block: bytes, step: int) -> None:
+    expected = by_the_standard(block)
+    assert parsed(*(block[at : at + step] for at in range(0, len(block), step))) == expected
+    if (found := alike(block, None)) is not None:
+        assert [*zip(found.data.to_pylist(), found.event.to_pylist(), found.id, strict=True)] == expected
+        found.data.validate(full=True)
+
+
+@pytest.mark.parametrize("fields", ["data: ü {}", "id:{}\ndata:{}", "event: e{}\nid: {}\ndata: {}"])
+def test_a_busy_server_s_events_are_taken_apart_by_column(fields: str) -> None:
+    text = "".join(f"{fields}\n\n".replace("{}", str(n)) for n in range(100)).encode()
+    found = alike(text, "before")
+    assert found is not None
+    assert found.records[99] == fields.rpartition(":")[2].strip().replace("{}", "99").encode()
+    assert found.id == ([str(n) for n in range(100)] if "id" in fields else ["before"] * 100)
+
+
 # Ids
 
 
 def events(*ids: str | None, data: str = "d") -> Events:
-    return Events(
+    return Events.of(
         [f"{data}{id}".encode() for id in ids],
         ["message"] * len(ids),
         list(ids),
@@ -202,6 +237,26 @@ def test_the_memory_for_ids_is_bounded() -> None:
         assert len(known.fresh(events(*map(str, range(start, start + 1000)))).id) == 1000
     assert known.fresh(events("50001")).id == []
     assert known.fresh(events("1")).id == ["1"]
+
+
+def test_the_memory_for_data_is_bounded_and_repeats_of_what_is_not_kept_are_known() -> None:
+    known = IDS["any"](None)
+    heavy = "x" * (1 << 20)
+    before = pa.total_allocated_bytes()
+    for n in range(100):
+        assert known.fresh(events(f"{n}a", f"{n}b", data=heavy)).id == [f"{n}a", f"{n}b"]
+    assert 0 < pa.total_allocated_bytes() - before <= 32 << 20
+    for n in range(100):
+        assert known.fresh(events(f"{n}b", f"{n}c", f"{n}a", data=heavy)).id == [f"{n}c"]
+        assert known.fresh(events(f"{n}a", f"{n}b")).id == [f"{n}a", f"{n}b"]
+        assert known.fresh(events(f"{n}a", f"{n}b")).id == []
+
+
+def test_events_without_an_id_of_their_own_are_no_repeats() -> None:
+    known = IDS["any"]("a")
+    shared = Events.of([b"x", b"x"], ["message"] * 2, ["a", "a"], [False, False])
+    assert known.fresh(shared) is shared
+    assert known.fresh(events("a", "b")).id == ["b"]
 
 
 def test_a_gap_in_a_sequence_is_told_with_its_numbers(caplog: pytest.LogCaptureFixture) -> None:

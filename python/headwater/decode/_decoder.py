@@ -1,6 +1,5 @@
 """What a decoder is, and which there are."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ from headwater.decode._beside import Beside
 from headwater.decode._json import JsonWay
 from headwater.decode._own import OwnWay, function_named
 from headwater.decode._plain import BinaryWay, TextWay
-from headwater.decode._values import Piece, Way, python_rows
+from headwater.decode._values import Given, Piece, Way, python_rows
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -39,11 +38,12 @@ class Decoder:
         self._way = way
         self._beside = Beside(beside)
 
-    def rows(self, records: Sequence[bytes], **columns: Any) -> Any:
+    def rows(self, records: Given, **columns: Any) -> Any:
         """What may be yielded, also under one `hw.At`: an Arrow table, or a list of rows and of `hw.BadRow`s.
 
         `columns` are the values of the columns beside: a list with one for each record, or one for all.
-        What a record becomes does not depend on those that it comes with.
+        Records, and columns beside, may also be Arrow arrays. What a record becomes does not depend on those
+        that it comes with.
         """
         self._beside.check(columns, len(records))
         pieces = list(self._way.pieces(records))
@@ -56,6 +56,7 @@ class Decoder:
 
     def _listed(self, pieces: list[Piece], columns: dict[str, Any]) -> list[Any]:
         rows: list[Any] = []
+        columns = self._beside.in_python(columns)
         place = 0
         for piece in pieces:
             if isinstance(piece, pa.RecordBatch):

@@ -20,7 +20,7 @@ from headwater._rows.tables import in_one_piece
 from headwater.decode._nested import shape, take_field
 from headwater.decode._parsing import may_be_deep, parsed
 from headwater.decode._shapes import Misfit
-from headwater.decode._values import Piece
+from headwater.decode._values import Given, Piece, one_by_one
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -53,8 +53,8 @@ class JsonWay:
             unexpected_field_behavior="ignore",
         )
 
-    def pieces(self, records: Sequence[bytes]) -> Iterator[Piece]:
-        for group in _groups(records):
+    def pieces(self, records: Given) -> Iterator[Piece]:
+        for group in _groups(one_by_one(records)):
             yield from self._halved([record.strip(_BLANKS) for record in group])
 
     def _halved(self, records: list[bytes]) -> Iterator[Piece]:

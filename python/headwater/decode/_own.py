@@ -1,13 +1,13 @@
 """An author's own function, by name: `package.module:function`."""
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headwater._author.reading import has_array_rows
 from headwater._rows.bad_rows import BadRow, Refused
 from headwater._rows.records import Records
-from headwater.decode._values import Piece
+from headwater.decode._values import Given, Piece, one_by_one
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -26,8 +26,8 @@ class OwnWay:
         self._records = Records(schema.names, bare=True)
         self._array_rows = has_array_rows(schema)
 
-    def pieces(self, records: Sequence[bytes]) -> Iterator[Piece]:
-        return map(self._one, records)
+    def pieces(self, records: Given) -> Iterator[Piece]:
+        return map(self._one, one_by_one(records))
 
     def _one(self, record: bytes) -> Piece:
         try:

@@ -1,12 +1,12 @@
 """`text` and `binary`: a record is one value."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 
 from headwater._author.schema import arrow_schema, struct_type
 from headwater._rows.bad_rows import BadRow
-from headwater.decode._values import Piece
+from headwater.decode._values import Given, Piece, one_by_one
 
 __all__ = ["BinaryWay", "TextWay"]
 
@@ -18,8 +18,8 @@ class BinaryWay:
         self.schema = struct_type("data BINARY")
         self._arrow = arrow_schema(self.schema)
 
-    def pieces(self, records: Sequence[bytes]) -> Iterator[Piece]:
-        yield pa.RecordBatch.from_arrays([pa.array(records, pa.binary())], schema=self._arrow)
+    def pieces(self, records: Given) -> Iterator[Piece]:
+        yield pa.RecordBatch.from_arrays([_column(records).cast(pa.binary())], schema=self._arrow)
 
 
 class TextWay:
@@ -29,11 +29,11 @@ class TextWay:
         self.schema = struct_type("data STRING")
         self._arrow = arrow_schema(self.schema)
 
-    def pieces(self, records: Sequence[bytes]) -> Iterator[Piece]:
+    def pieces(self, records: Given) -> Iterator[Piece]:
         try:
-            texts = pa.array(records, pa.binary()).cast(pa.string())
+            texts = _column(records).cast(pa.string())
         except pa.ArrowInvalid:
-            for record in records:
+            for record in one_by_one(records):
                 yield self._one(record)
         else:
             yield pa.RecordBatch.from_arrays([texts], schema=self._arrow)
@@ -44,3 +44,7 @@ class TextWay:
         except UnicodeDecodeError as error:
             why = f"it is not in UTF-8: {error.reason} at byte {error.start}"
             return BadRow(record, why, (None,))
+
+
+def _column(records: Given) -> pa.Array:
+    return records if isinstance(records, pa.Array) else pa.array(records, pa.binary())

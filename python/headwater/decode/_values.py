@@ -8,7 +8,10 @@ import pyarrow.types as at
 
 from headwater._rows.bad_rows import BadRow
 
-__all__ = ["Piece", "Way", "python_rows", "python_value"]
+__all__ = ["Given", "Piece", "Way", "one_by_one", "python_rows", "python_value"]
+
+Given: TypeAlias = Sequence[bytes] | pa.Array
+"""Records one by one, or as a column: of binaries, or of strings, which are known to be in UTF-8 then."""
 
 Piece: TypeAlias = pa.RecordBatch | BadRow | list[tuple[Any, ...]]
 """Of several records a row each; of one that is bad; of one that gave so many rows."""
@@ -19,8 +22,15 @@ class Way(Protocol):
 
     schema: Any
 
-    def pieces(self, records: Sequence[bytes]) -> Iterator[Piece]:
+    def pieces(self, records: Given) -> Iterator[Piece]:
         """In the order of the records. What becomes of a record does not depend on those around it."""
+
+
+def one_by_one(records: Given) -> Sequence[bytes]:
+    if not isinstance(records, pa.Array):
+        return records
+    found: list[bytes] = records.cast(pa.binary()).to_pylist()
+    return found
 
 
 def python_rows(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:

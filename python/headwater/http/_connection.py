@@ -13,7 +13,7 @@ from headwater.http._errors import BrokenError, HttpError, sorted_out
 
 __all__ = ["Connection"]
 
-_MOST = 1 << 19  # bytes at a time: what does not fit into a processor's cache takes longer
+_MOST = 1 << 21  # bytes at a time: in smaller pieces the calls cost more than the bytes
 
 
 class Connection:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from headwater.decode import decoder
 from headwater.http import Connection
 
@@ -35,7 +37,7 @@ class Decoded:
     def schema(self) -> StructType:
         return self._decoder.schema
 
-    def rows(self, records: Sequence[bytes], connection: Connection, **beside: Any) -> Any:
+    def rows(self, records: Sequence[bytes] | pa.Array, connection: Connection, **beside: Any) -> Any:
         """What may stand under one `hw.At`."""
         if not self._has_more:
             return self._decoder.rows(records)

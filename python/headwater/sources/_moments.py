@@ -11,7 +11,7 @@ import hashlib
 import json
 from typing import Any
 
-from headwater.sources._events import Events
+from headwater.sources._event_columns import Events
 
 __all__ = ["Moments", "id_in"]
 
@@ -21,12 +21,12 @@ class Moments:
 
     >>> moments = Moments(None)
     >>> id = '[{"topic":"a","partition":0,"timestamp":71}]'
-    >>> moments.fresh(Events([b"one"], ["message"], [id], [True])).data
+    >>> moments.fresh(Events.of([b"one"], ["message"], [id], [True])).records
     [b'one']
     >>> moments.rewound(id)
     '[{"topic":"a","partition":0,"timestamp":70}]'
-    >>> again = Events([b"one", b"two"], ["message"] * 2, [id] * 2, [True] * 2)
-    >>> Moments(moments.cursor(id)).fresh(again).data
+    >>> again = Events.of([b"one", b"two"], ["message"] * 2, [id] * 2, [True] * 2)
+    >>> Moments(moments.cursor(id)).fresh(again).records
     [b'two']
     """
 
@@ -44,7 +44,7 @@ class Moments:
         """Those that had not come before."""
         if not events.id or not _times(events.id[-1]):
             return events
-        each = zip(events.id, events.data, strict=True)
+        each = zip(events.id, events.records, strict=True)
         return events.chosen([self._is_new(_times(id), data) for id, data in each])
 
     def cursor(self, id: str | None) -> Any:

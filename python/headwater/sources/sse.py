@@ -74,11 +74,11 @@ class Sse(hw.Source, name="sse", identity=("url",)):
             for chunk in connection.chunks():
                 _check(connection)  # not before: a head that was cut off passes for a short one
                 events = self._moments.fresh(ids.fresh(stream.feed(chunk)))
-                connection.check_size(max(stream.waiting, *map(len, events.data), 0))
+                connection.check_size(max(stream.waiting, events.longest))
                 self._last_id = stream.last_id
                 if stream.retry is not None:
                     self._http.pause_for(stream.retry)
-                if events.data:
+                if events.id:
                     rows = self._decoded.rows(events.data, connection, event=events.event, id=events.id)
                     yield hw.At(self._moments.cursor(self._last_id), rows)
             if connection.complete:
