@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ WORKERS = ["127.0.0.1", "localhost"]
 class Cluster:
     url: str
     status_url: str
+    add_worker: Callable[[str], Process]
+    """One more, with one core, by the name of its host."""
 
     def status(self) -> dict[str, Any]:
         with urllib.request.urlopen(self.status_url, timeout=5) as answer:
@@ -52,10 +55,16 @@ def standalone_cluster(folder: Path) -> Iterator[Cluster]:
         master = start("master", "master.Master", "127.0.0.1")
         url = master.until("the master's address", lambda: _found(r"at (spark://127\.0\.0\.1:\d+)", master))
         page = master.until("the master's page", lambda: _found(r"'MasterUI' on port (\d+)", master))
-        cluster = Cluster(url, f"http://127.0.0.1:{page}/json/")
-        for n, host in enumerate(WORKERS):
+        numbers = itertools.count()
+
+        def add_worker(host: str) -> Process:
+            n = next(numbers)
             size = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{n}")]
-            start(f"worker-{n}", "worker.Worker", host, *size, url)
+            return start(f"worker-{n}", "worker.Worker", host, *size, url)
+
+        cluster = Cluster(url, f"http://127.0.0.1:{page}/json/", add_worker)
+        for host in WORKERS:
+            add_worker(host)
         master.until("all workers", cluster.has_all_workers)
         yield cluster
 

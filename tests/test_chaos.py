@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from chaos import sink
 from chaos.found import Disk, Held, stands_at
-from chaos.oracle import judge, live, resumable
+from chaos.oracle import judge, live, partitioned, resumable
 from chaos.plan import CYCLE, NAMED, Plan, plan, plans
 from chaos.rounds import TESTS, Harness, Outcome
 from chaos.run import growth, missed
@@ -54,6 +54,27 @@ def test_the_oracle_names_rows_that_are_not_what_was_given(
     assert not verdict.is_exact
     assert getattr(verdict, what) == which
     assert f"{what} {len(which)} ({which[0]}" in str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("batches", "what", "which"),
+    [
+        ([[0, 10, 1]], None, []),
+        ([[1, 0], [10]], None, []),
+        ([[10, 0, 1]], "reordered", [0]),
+        ([[0, 10]], "lost", [1]),
+        ([[0, 10, 1, 1]], "repeated", [1]),
+        ([[0, 10, 20, 1]], "invented", [20]),
+        ([[0, 10, 2, 1]], "invented", [2]),
+        ([[0, 10, -1, 1]], "invented", [-1]),
+    ],
+)
+def test_partitions_are_exact_each_by_itself(
+    batches: list[list[int]], what: str | None, which: list[int]
+) -> None:
+    verdict = partitioned(written(*batches), {0: 2, 1: 1}, most=10)
+    assert verdict.is_exact is (what is None)
+    assert what is None or getattr(verdict, what) == which
 
 
 @pytest.mark.parametrize("first", [[0], [1, 0], [0, 1, 2], []])

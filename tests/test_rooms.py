@@ -51,7 +51,7 @@ def test_the_bridge_does_know_them() -> None:
 
 
 def test_the_bridge_knows_no_source() -> None:
-    rooms = ("headwater._author", "headwater._feed", "headwater.sources")
+    rooms = ("headwater._author", "headwater._feed", "headwater._partitioned", "headwater.sources")
     assert not [name for name in imports(BRIDGE) if name.startswith(rooms)]
 
 
@@ -60,12 +60,13 @@ def test_what_an_author_writes_is_known_without_spark(file: Path) -> None:
     """Spark's types are needed to speak of a schema, and nothing else of it."""
     named = [found for found in imports(file) if found.partition(".")[0] in ("py4j", "pyspark")]
     assert not [found for found in named if not found.startswith("pyspark.sql.types")]
-    assert not [found for found in imports(file) if found.startswith(("headwater._spark", "headwater._feed"))]
+    rooms = ("headwater._spark", "headwater._feed", "headwater._partitioned")
+    assert not [found for found in imports(file) if found.startswith(rooms)]
 
 
 @pytest.mark.parametrize("file", sorted((PACKAGE / "_rows").glob("*.py")), ids=ids)
 def test_rows_become_arrow_without_any_knowledge_of_feeds(file: Path) -> None:
-    rooms = ("headwater._spark", "headwater._feed", "headwater._author")
+    rooms = ("headwater._spark", "headwater._feed", "headwater._partitioned", "headwater._author")
     assert not [found for found in imports(file) if found.startswith(rooms)]
 
 
@@ -81,6 +82,17 @@ def test_decoders_know_neither_spark_nor_feeds_nor_the_network(file: Path) -> No
 def test_feeds_know_of_spark_only_how_to_ask_for_their_buffers(file: Path) -> None:
     named = [found for found in imports(file) if found.startswith("headwater._spark")]
     assert named == (["headwater._spark.crossing"] if file.name == "status.py" else [])
+
+
+@pytest.mark.parametrize("file", sorted((PACKAGE / "_partitioned").glob("*.py")), ids=ids)
+def test_partitions_are_watched_and_read_without_the_jvm_and_without_sockets(file: Path) -> None:
+    """On an executor there is neither; what is needed of Spark there are its types and how it pickles."""
+    named = [found for found in imports(file) if found.partition(".")[0] in ("py4j", "pyspark")]
+    assert not [
+        found for found in named if not found.startswith(("pyspark.sql.types", "pyspark.cloudpickle"))
+    ]
+    rooms = ("headwater._spark", "headwater._feed.host", "headwater._feed.wire", "headwater._feed.feed")
+    assert not [found for found in imports(file) if found.startswith((*rooms, "socket"))]
 
 
 @pytest.mark.parametrize("file", sorted((PACKAGE / "_log").glob("*.py")), ids=ids)
@@ -156,11 +168,19 @@ OF_SPARK = {
     "ArrowRows": [],
     "Buffer": [],
     "Cargo": [],
+    "Cuts": ["org.apache.spark.internal.Logging"],
     "Feed": [],
     "FeedThread": ["org.apache.spark.internal.Logging"],
     "Pacer": [],
+    "PartitionMetrics": [],
+    "Positions": [],
     "RandomAlpha": [],
+    "Ranges": [],
     "SeqOffset": ["org.apache.spark.sql.execution.streaming.Offset"],
+    "StartPositions": ["org.apache.spark.internal.Logging"],
+    "Tally": [],
+    "VectorOffset": ["org.apache.spark.sql.execution.streaming.Offset"],
+    "Watch": ["org.apache.spark.internal.Logging"],
 }
 
 
@@ -171,6 +191,6 @@ def test_the_rooms_of_the_jvm_that_do_without_spark_do_so(name: str) -> None:
     assert [line for line in named if not line.startswith(tuple(OF_SPARK[name]) or "nothing")] == []
 
 
-def test_one_file_stands_in_spark_s_own_package() -> None:
+def test_two_files_stand_in_spark_s_own_package() -> None:
     files = [file for file in JVM.rglob("*.scala") if "package org.apache.spark" in file.read_text()]
-    assert [file.name for file in files] == ["StreamingFrames.scala"]
+    assert sorted(file.name for file in files) == ["PartitionFrames.scala", "StreamingFrames.scala"]

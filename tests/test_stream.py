@@ -201,7 +201,11 @@ def test_the_keywords_of_stream_are_the_options_that_every_source_has(spark_sess
     own = set(map(camel, inspect.signature(random_alpha).parameters))
     assert listed("random_alpha", "Its options are") - own < keywords
     assert not keywords & own
-    for name in keywords:  # each of them is an option of the provider's, which says what it must be
+    partitioned = {"startFrom", "minPartitions"}
+    for name in partitioned:
+        with pytest.raises(Exception, match=f"Option '{name}' is for sources with partitions only"):
+            spark_session.readStream.format("stream_nothing").option(name, "?").load()
+    for name in keywords - partitioned:  # options of the provider's, which says what they must be
         with pytest.raises(Exception, match=f"Option '{name}' of source 'stream_nothing' is '\\?'"):
             spark_session.readStream.format("stream_nothing").option(name, "?").load()
 

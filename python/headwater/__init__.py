@@ -14,6 +14,7 @@ Importing this package imports neither pyspark nor py4j: they come in with the f
 """
 
 from headwater._author.define import source
+from headwater._author.partitioned import PartitionedSource
 from headwater._author.reading import CAUGHT_UP, At
 from headwater._author.registry import registered
 from headwater._author.secret import Secret
@@ -33,6 +34,7 @@ __all__ = [
     "At",
     "BadRow",
     "HeadwaterError",
+    "PartitionedSource",
     "Secret",
     "Source",
     "__version__",

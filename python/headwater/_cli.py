@@ -99,7 +99,7 @@ def _describe(given: argparse.Namespace) -> int:
     facts = {
         "schema": [listed.schema or "depends on its options"],
         "options": [option.text for option in listed.options] or ["none"],
-        "resumable": ["yes, it goes on after its last cursor" if listed.resumable else "no"],
+        "resumable": [_lookup.resumes(listed)],
         "defined in": [_lookup.place(found)],
     }
     _say([listed.name, "", *([*listed.doc.splitlines(), ""] if listed.doc else [])])

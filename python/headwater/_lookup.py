@@ -17,7 +17,7 @@ from headwater._author.registry import Registered, all_sources
 from headwater._author.source import Source
 from headwater._errors import HeadwaterError
 
-__all__ = ["described", "find", "imported", "place"]
+__all__ = ["described", "find", "imported", "place", "resumes"]
 
 
 def find(target: str) -> Any:
@@ -64,6 +64,13 @@ def described(found: Any) -> Registered:
     """What is listed of what `find` found."""
     listed: Registered = described_source(found) if is_class(found) else found.registered
     return listed
+
+
+def resumes(listed: Registered) -> str:
+    """Whether it does, and how."""
+    if listed.partitioned:
+        return "yes, each of its partitions goes on at its own offset"
+    return "yes, it goes on after its last cursor" if listed.resumable else "no"
 
 
 def place(found: Any) -> str:

@@ -1,4 +1,4 @@
-"""A driver with two queries, to be killed: `python -m chaos.driver`, with its orders in the environment.
+"""A driver with three queries, to be killed: `python -m chaos.driver`, with its orders in the environment.
 
     CHAOS_FOLDER      where everything lies: <query>/checkpoint, <query>/sink, notes of the sources
     CHAOS_ROUND       which start this is
@@ -7,7 +7,7 @@
     CHAOS_KILL        QUERY:POINT:SKIP, a moment in that query's sink at which the process group is killed
     CHAOS_DURABILITY  log | memory
 
-It prints RUNNING and the process ids once both queries have finished a batch of this start.
+It prints RUNNING and the process ids once all queries have finished a batch of this start.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import headwater as hw
 from chaos.feeds import drains  # and the sources
 from chaos.sink import Sink
 
-QUERIES = ["numbers", "ticks"]
+QUERIES = ["numbers", "ticks", "shards"]
 RETAINED_BATCHES = 3
 
 
@@ -73,6 +73,14 @@ def tell_of_batches(spark: SparkSession) -> None:
 
 def start(spark: SparkSession, name: str) -> StreamingQuery:
     folder = Path(os.environ["CHAOS_FOLDER"], name)
+    options = {"maxRowsPerTrigger": "2000"} if name == "shards" else options_of_feed()
+    stream = spark.readStream.format(name).options(**options).load()
+    writer = stream.writeStream.queryName(name).foreachBatch(Sink(folder / "sink", killer(name)))
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    return (writer.trigger(availableNow=True) if drains() else writer).start()
+
+
+def options_of_feed() -> dict[str, str]:
     is_log, is_wide = os.environ["CHAOS_DURABILITY"] == "log", int(os.environ["CHAOS_WIDTH"]) >= 1000
     options = {
         "durability": "log" if is_log else "memory",
@@ -86,10 +94,7 @@ def start(spark: SparkSession, name: str) -> StreamingQuery:
     }
     if is_wide and is_log:
         options |= {"logRetainBatches": "0"}
-    stream = spark.readStream.format(name).options(**options).load()
-    writer = stream.writeStream.queryName(name).foreachBatch(Sink(folder / "sink", killer(name)))
-    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-    return (writer.trigger(availableNow=True) if drains() else writer).start()
+    return options
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The sources under test. Both note what they do in files, which outlive a kill: the oracle reads them.
+"""The sources under test. They note what they do in files, which outlive a kill: the oracle reads them.
 
 What changes from one start to the next comes from the environment: an option would be the source's own.
 """
@@ -99,3 +99,33 @@ def ticks() -> Iterator[Any]:
         note(given.name, f"{os.environ['CHAOS_ROUND']} {id}")
         yield row(id, 50)
         time.sleep(0.002)
+
+
+class Shards(hw.PartitionedSource, name="shards", schema=SCHEMA):
+    """An upstream with partitions that keeps its rows. It grows whenever it is looked at, noted first."""
+
+    def partitions(self) -> list[int]:
+        """With some rounds there comes one more."""
+        known = len(list(Path(os.environ["CHAOS_FOLDER"]).glob("shard-*.txt")))
+        return list(range(known if drains() else max(known, 2 + int(os.environ["CHAOS_ROUND"]) // 3)))
+
+    def earliest(self, partition: int) -> int:
+        return 0
+
+    def latest(self, partition: int) -> int:
+        file = Path(os.environ["CHAOS_FOLDER"], f"shard-{partition}.txt")
+        end = int(file.read_text()) if file.exists() else 0
+        if not drains():
+            end += random.choice([0, 0, 1, 9])
+            fresh = file.with_suffix(".new")
+            fresh.write_text(str(end))
+            fresh.rename(file)
+        return end
+
+    def read(self, partition: int, start: int, end: int) -> Iterator[Any]:
+        for offset in range(start, end):
+            yield row(offset * MOST_SHARDS + partition, 50)
+
+
+MOST_SHARDS = 1000
+"""The id of a row has its offset and its partition."""

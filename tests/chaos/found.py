@@ -21,8 +21,7 @@ def stands_at(folder: Path, query: str, log: str) -> str:
     if has_batch(folder / query / "sink", planned):
         return AFTER
     offset = (checkpoint / "offsets" / str(planned)).read_text().splitlines()[-1]
-    seq = re.search(r'"seq":(\d+)', offset)
-    got = seq and re.search(rf'Retrieving data from .*-> .*"source":"{query}".*"seq":{seq[1]}\b', log)
+    got = re.search(rf"Retrieving data from .*-> {re.escape(offset)}", log)
     return BEFORE if got else OFFSETS
 
 

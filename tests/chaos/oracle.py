@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from chaos.sink import Written, read
 
 SHOWN = 5
+MOST_SHARDS = 1000  # as in feeds.py, which only a driver imports
 
 
 @dataclass
@@ -26,14 +27,14 @@ class Verdict:
 
     @property
     def is_exact(self) -> bool:
-        return not any(self._found().values())
+        return not any(self.found().values())
 
-    def _found(self) -> dict[str, list[int]]:
+    def found(self) -> dict[str, list[int]]:
         values = {part.name: getattr(self, part.name) for part in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, list)}
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{name} {len(ids)}{_examples(ids)}" for name, ids in self._found().items())
+        counts = ", ".join(f"{name} {len(ids)}{_examples(ids)}" for name, ids in self.found().items())
         return f"rows {self.rows}, batches run again {self.rerun}: {counts}"
 
 
@@ -51,6 +52,30 @@ def resumable(written: Written, end: int, upstream: int | None = None) -> Verdic
     verdict, arrived = _common(written, range(end if upstream is None else upstream))
     verdict.lost = sorted({*verdict.lost, *(id for id in range(end) if id not in arrived)})
     return verdict
+
+
+def partitioned(written: Written, ends: Mapping[int, int], most: int) -> Verdict:
+    """For a source with partitions: of each, exactly the offsets from 0 up to its end, in order.
+
+    The id of a row is its offset times `most`, plus its partition. Between partitions there is no order.
+    """
+    whole = Verdict(invented=[id for ids in written.batches.values() for id in ids if id % most not in ends])
+    for partition, end in ends.items():
+        verdict = resumable(_part(written, partition, most), end)
+        for name, offsets in verdict.found().items():
+            ids = offsets if name == "differing" else [offset * most + partition for offset in offsets]
+            getattr(whole, name).extend(ids)
+        whole.rows += verdict.rows
+    whole.rerun = sum(len(attempts) > 1 for attempts in written.attempts.values())
+    return whole
+
+
+def _part(written: Written, partition: int, most: int) -> Written:
+    def of(ids: list[int]) -> list[int]:
+        return [id // most for id in ids if id % most == partition]
+
+    attempts = {number: [of(ids) for ids in tries] for number, tries in written.attempts.items()}
+    return Written({number: of(ids) for number, ids in written.batches.items()}, attempts)
 
 
 def live(written: Written, runs: Iterable[Sequence[int]]) -> Verdict:
@@ -106,4 +131,11 @@ def judge(folder: Path) -> dict[str, Verdict]:
     return {
         "numbers": resumable(read(folder / "numbers" / "sink"), end, upstream),
         "ticks": live(read(folder / "ticks" / "sink"), runs.values()),
+        "shards": partitioned(read(folder / "shards" / "sink"), _ends(folder), MOST_SHARDS),
+    }
+
+
+def _ends(folder: Path) -> dict[int, int]:
+    return {
+        int(file.stem.removeprefix("shard-")): int(file.read_text()) for file in folder.glob("shard-*.txt")
     }

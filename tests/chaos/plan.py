@@ -27,6 +27,7 @@ MORE = {
 }
 """The moments of the log; `random` is any moment."""
 
+QUERIES = ["numbers", "shards", "ticks"]
 CYCLE = [RANDOM, *NAMED, RANDOM, *MORE]
 SKIPS = {FRAME: 40, OPENING: 1, SEGMENT: 1, DELETING: 1}
 WIDE, NARROW = 256 << 10, 400
@@ -46,7 +47,7 @@ class Plan:
     """group | python | jvm: who is killed; the others have to end by themselves."""
 
     delay: float
-    """Seconds after both queries run, or, if negative, after the start of the process."""
+    """Seconds after all queries run, or, if negative, after the start of the process."""
 
     @property
     def kills_early(self) -> bool:
@@ -70,10 +71,16 @@ def plan(number: int, point: str, query: str, dice: random.Random) -> Plan:
 
 
 def plans(rounds: int, seed: int, has_log: bool = True) -> Iterator[Plan]:
-    """Each moment in turn, of the one query and then of the other; wide rows are those of `numbers`."""
+    """Each moment in turn, of one query and then of the next; wide rows are those of `numbers`."""
     dice = random.Random(seed)
     cycle = [point for point in CYCLE if has_log or point not in (DELETING, *MORE)]
     for number in range(rounds):
         lap, place = divmod(number, len(cycle))
         point = cycle[place]
-        yield plan(number, point, "ticks" if lap % 2 and point != DELETING else "numbers", dice)
+        yield plan(number, point, _query(point, lap), dice)
+
+
+def _query(point: str, lap: int) -> str:
+    """`shards` has no log."""
+    among = ["numbers"] if point == DELETING else ["numbers", "ticks"] if point in MORE else QUERIES
+    return among[lap % len(among)]

@@ -38,7 +38,7 @@ class Outcome:
     plan: Plan
     stood_at: str
     held: Held | None
-    """None when it was killed before both queries ran."""
+    """None when it was killed before all queries ran."""
 
     disk: Disk
     seconds: float
@@ -127,5 +127,5 @@ def _kill_group(driver: Process) -> None:
 
 def _pids(driver: Process) -> dict[str, int]:
     found: Callable[[], re.Match[str] | None] = lambda: re.search(r"RUNNING (.*)\n", driver.output)  # noqa: E731
-    line = driver.until("both queries run", found, 120)
+    line = driver.until("all queries run", found, 120)
     return {name: int(pid) for name, pid in re.findall(r"(\w+)=(\d+)", line[1])}

@@ -1,6 +1,6 @@
 """kill -9, again and again, on one checkpoint: `make chaos ARGS="--rounds 100"`.
 
-Each round starts a driver with two queries and kills it, at one of the moments in `plan.py` or at any. A
+Each round starts a driver with three queries and kills it, at one of the moments in `plan.py` or at any. A
 clean run reads the rest, and the oracle counts. Threads, open files and the size of the checkpoints must not
 grow from round to round. What was found is kept if it is not what it should be.
 """

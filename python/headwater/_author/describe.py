@@ -43,6 +43,7 @@ def described_source(cls: type[Source]) -> Registered:
         options=signature_of(cls).options,
         resumable=is_resumable(cls),
         origin=f"{cls.__module__}:{cls.__qualname__}",
+        partitioned=cls._is_partitioned,
     )
 
 

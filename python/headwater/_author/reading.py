@@ -9,12 +9,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater._author.source import Source, is_resumable, schema_of_source
+from headwater._author.source import Source, schema_of_source
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["CAUGHT_UP", "At", "begin", "has_array_rows", "is_async", "items_of", "rows_of", "rows_of_async"]
+__all__ = [
+    "CAUGHT_UP",
+    "At",
+    "begin",
+    "checked_items",
+    "has_array_rows",
+    "is_async",
+    "items_of",
+    "rows_of",
+    "rows_of_async",
+]
 
 
 @dataclass(frozen=True)
@@ -53,8 +63,11 @@ CAUGHT_UP: Final = _CaughtUp()
 
 def begin(source: Source, since: Any = None) -> Any:
     """What `read` returns: an iterator, or an async one."""
-    read = source.read  # type: ignore[attr-defined]
-    items = read(since=since) if is_resumable(type(source)) else read()
+    return checked_items(source, source._begin(since))
+
+
+def checked_items(source: Source, items: Any) -> Any:
+    """What `read` has returned, if rows can come of it."""
     is_rows = hasattr(items, "__iter__") and not isinstance(items, str | bytes | dict)
     if hasattr(items, "__aiter__") or (is_rows and not hasattr(items, "iloc")):  # pandas gives its columns
         return items

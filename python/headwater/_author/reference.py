@@ -44,7 +44,7 @@ def _variable(reference: str, name: str) -> str:
     if text is None:
         raise HeadwaterError(
             f"the secret {reference!r} is not there: the environment has no variable {name!r}",
-            "set it for the process that drives Spark, before it is started",
+            "set it for the process that drives Spark, before it is started; for tasks, in spark.executorEnv",
         )
     return text
 

@@ -26,6 +26,7 @@ __all__ = [
     "find",
     "hold",
     "registered",
+    "revealed",
     "secrets_in",
     "secrets_of",
     "subscribe",
@@ -59,6 +60,7 @@ class Registered:
     resumable: bool
     origin: str
     """Where it is defined, as `module:name`."""
+    partitioned: bool = False
 
 
 def checked_name(name: str) -> str:
@@ -151,16 +153,17 @@ def secrets_in(name: str, options: dict[str, str]) -> list[str]:
     written = [Secret(text) for option, text in options.items() if plain(option) in marked and text]
     texts = [text for secret in written for text in texts_of(secret)]
     with suppress(OptionError):  # each of a list, which its text may write in another way
-        return [*texts, *_revealed(signature.parse(options))] if signature else []
+        return [*texts, *revealed(signature.parse(options))] if signature else []
     return texts
 
 
 def secrets_of(source: Source) -> list[str]:
     """Those of a configured source."""
-    return _revealed(source._bound)
+    return revealed(source._bound)
 
 
-def _revealed(bound: dict[str, object]) -> list[str]:
+def revealed(bound: dict[str, object]) -> list[str]:
+    """The secrets among the arguments of a source."""
     values = [v for value in bound.values() for v in (value if isinstance(value, list) else [value])]
     return [text for value in values if isinstance(value, Secret) for text in texts_of(value)]
 

@@ -14,10 +14,9 @@ __all__ = ["RESERVED", "Option", "OptionError", "Signature", "plain"]
 
 _EVERY = """durability bufferBytes bufferRows maxRowsPerTrigger maxBytesPerTrigger minRowsPerTrigger
     maxTriggerDelay availableNowWait failOnDataLoss logBytes logCompression logRetainBatches logRetainBytes
-    onError maxRestarts onBadRow concurrency linger batchRows startCursor"""
-_LATER = "startFrom minPartitions source"
-RESERVED: tuple[str, ...] = tuple(_EVERY.split() + _LATER.split())
-"""What no source may call an option of its own; a promise to authors, so it has what is yet to come."""
+    onError maxRestarts onBadRow concurrency linger batchRows startCursor startFrom minPartitions"""
+RESERVED: tuple[str, ...] = (*_EVERY.split(), "source")
+"""What no source may call an option of its own; a promise to authors."""
 
 
 class OptionError(ValueError):

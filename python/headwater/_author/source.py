@@ -5,16 +5,22 @@ from __future__ import annotations
 import inspect
 from abc import ABCMeta
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
+from weakref import WeakKeyDictionary
 
 from headwater._author import registry
+from headwater._author.checks import check_class, check_read
 from headwater._author.schema import of_row_type, row_type, struct_type
 from headwater._author.signature import Signature
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Source", "is_resumable", "schema_of_class", "schema_of_source", "signature_of"]
+__all__ = ["Source", "is_resumable", "made_of", "schema_of_class", "schema_of_source", "signature_of"]
+
+
+_signatures: WeakKeyDictionary[type[Source], Signature] = WeakKeyDictionary()
+"""Beside the classes, and not in them: a class that is sent to executors is sent with all that is in it."""
 
 
 class _SourceType(ABCMeta):
@@ -22,11 +28,7 @@ class _SourceType(ABCMeta):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         source: Any = cls
-        bound = source._bind(args, kwargs)
-        made = source.__new__(source)
-        object.__setattr__(made, "_bound", bound)  # a frozen dataclass too
-        made.__init__(**{k: list(v) if isinstance(v, list) else v for k, v in bound.items()})  # its own lists
-        return made
+        return made_of(source, source._bind(args, kwargs))
 
 
 class Source(metaclass=_SourceType):
@@ -54,7 +56,9 @@ class Source(metaclass=_SourceType):
     _name: ClassVar[str]
     _schema: ClassVar[Any] = None
     _identity: ClassVar[tuple[str, ...]] = ()
+    _is_partitioned: ClassVar[bool] = False
     _bound: dict[str, object]
+    _shown: str | None = None
 
     def __init_subclass__(
         cls, *, name: str | None = None, schema: Any = None, identity: Sequence[str] = (), **kwargs: Any
@@ -65,7 +69,7 @@ class Source(metaclass=_SourceType):
         cls._identity += (identity,) if isinstance(identity, str) else tuple(identity)
         if name is not None:
             cls._name = registry.checked_name(name)
-            _check(cls)
+            check_class(cls)
             registry.define(cls)
 
     def on_start(self) -> None:
@@ -84,7 +88,7 @@ class Source(metaclass=_SourceType):
         """Called once; while `read` runs, from another thread, to unblock it: close what it waits for."""
 
     def __iter__(self) -> Iterator[object]:
-        """The rows, without Spark, of a new instance."""
+        """The rows, without Spark."""
         from headwater._author.reading import rows_of
 
         return rows_of(self._again())
@@ -95,6 +99,8 @@ class Source(metaclass=_SourceType):
         return rows_of_async(self._again())
 
     def __repr__(self) -> str:
+        if self._shown is not None:
+            return self._shown
         name = getattr(type(self), "_name", type(self).__qualname__)
         return f"{name}({signature_of(type(self)).show(self._bound)})"
 
@@ -108,14 +114,32 @@ class Source(metaclass=_SourceType):
         """A new instance of the same source with the same options."""
         return type(self)(**self._bound)
 
+    def _begin(self, since: Any) -> Any:
+        """What `read` returns."""
+        read: Any = self.read  # type: ignore[attr-defined]
+        return read(since=since) if is_resumable(type(self)) else read()
+
+    @classmethod
+    def _check_methods(cls) -> None:
+        check_read(cls)
+
     @classmethod
     def _bind(cls, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, object]:
         return signature_of(cls).check(args, kwargs)
 
 
+def made_of(source: type[Source], bound: dict[str, object], shown: str | None = None) -> Any:
+    """With arguments that were checked before; if elsewhere, names in annotations may be missing here."""
+    made: Any = source.__new__(source)
+    object.__setattr__(made, "_bound", bound)  # a frozen dataclass too
+    object.__setattr__(made, "_shown", shown)
+    made.__init__(**{k: list(v) if isinstance(v, list) else v for k, v in bound.items()})  # its own lists
+    return made
+
+
 def signature_of(cls: type[Source]) -> Signature:
     """Read when it is first asked for: a dataclass gets its `__init__` after the class is made."""
-    if (found := cls.__dict__.get("_signature")) is None:
+    if (found := _signatures.get(cls)) is None:
         owner = f"source '{getattr(cls, '_name', cls.__qualname__)}'"
         function = getattr(cls, "_written", None)
         written: Any = function or cls.__init__
@@ -126,8 +150,8 @@ def signature_of(cls: type[Source]) -> Signature:
                 f"`since` of {owner} is a parameter of read, which gets the cursor; not of __init__"
             )
         found = Signature.of(written, owner=owner, skip=("self", "since"))
-        cls._signature = found  # type: ignore[attr-defined]
-    return cast(Signature, found)
+        _signatures[cls] = found
+    return found
 
 
 def _reader(cls: Any) -> Any:
@@ -137,7 +161,7 @@ def _reader(cls: Any) -> Any:
 
 def is_resumable(cls: type[Source]) -> bool:
     """Whether `read` takes the cursor to go on after."""
-    return "since" in inspect.signature(_reader(cls)).parameters
+    return not cls._is_partitioned and "since" in inspect.signature(_reader(cls)).parameters
 
 
 def schema_of_source(source: Source) -> StructType:
@@ -156,30 +180,6 @@ def schema_of_class(cls: type[Source]) -> StructType | None:
         if given is not None and hasattr(given, "__get__"):
             return None
     return _schema_of_rows(cls) if given is None else struct_type(given)
-
-
-def _check(cls: type[Source]) -> None:
-    """What can be said when the class is made is said then."""
-    read = getattr(cls, "read", None)
-    if not callable(read):
-        raise TypeError(f"source '{cls._name}' has no method read(self): the generator that yields its rows")
-    if not hasattr(cls, "_written"):
-        _check_read(cls, read)
-    try:
-        schema_of_class(cls)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"the schema of source '{cls._name}': {error}") from None
-    if "__init__" in cls.__dict__ or hasattr(cls, "_written"):
-        signature_of(cls)
-
-
-def _check_read(cls: type[Source], read: Any) -> None:
-    for parameter in list(inspect.signature(read).parameters.values())[1:]:
-        if parameter.name != "since" and parameter.default is parameter.empty:
-            raise TypeError(
-                f"read of source '{cls._name}' has a parameter '{parameter.name}'; it may have `since`, the "
-                "cursor to go on after, and no other: options are parameters of __init__"
-            )
 
 
 def _schema_of_rows(cls: type[Source]) -> StructType:

@@ -1,4 +1,4 @@
-"""What this process does for Spark's JVM: it says what a source is, runs its feeds, and stops them."""
+"""What this process does for Spark's JVM: it says what a source is, and runs and stops feeds and watches."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 from headwater._author import registry
 from headwater._author.given_schema import options_in
 from headwater._author.identity import identity_of
+from headwater._author.partitioned import PartitionedSource
 from headwater._author.schema import arrow_schema
 from headwater._author.signature import OptionError
 from headwater._author.source import Source, is_resumable, schema_of_source
@@ -25,19 +26,23 @@ from headwater._feed.outlet import Outlet
 from headwater._feed.packing import Packing
 from headwater._feed.pending import Pending
 from headwater._feed.wire import Address, Answer, Control, answering
+from headwater._partitioned import desk
+from headwater._partitioned.order import WatchOrder
+from headwater._partitioned.watch import Watch
 from headwater._rows.converter import Converter
 
 __all__ = ["Host"]
 
 
 class Host:
-    """One for each JVM that this process has to do with."""
+    """One for each JVM that this process has to do with; `hand_over` gives that what its tasks run."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, hand_over: desk.HandOver) -> None:
         self._address = address
+        self._hand_over = hand_over
         self._lock = threading.Lock()
-        self._feeds: dict[str, Feed] = {}
-        self._abandoned: list[Feed] = []
+        self._feeds: dict[str, Feed | Watch] = {}
+        self._abandoned: list[Feed | Watch] = []
         self._control = Control(address, self._asked, self._gone)
         self._process = os.getpid()
         atexit.register(self._let_go)
@@ -47,7 +52,7 @@ class Host:
         return self._control.is_alive
 
     @property
-    def feeds(self) -> list[Feed]:
+    def feeds(self) -> list[Feed | Watch]:
         """Those that run, and those that were to end and do not."""
         with self._lock:
             self._abandoned = [feed for feed in self._abandoned if feed.is_alive]
@@ -59,10 +64,13 @@ class Host:
             self._open(Order.read(question), answer)
         elif what == "durable":
             self._durable(question, answer)
+        elif what == "watch":
+            self._watch(WatchOrder.read(question), answer)
+        elif what == "positions":
+            desk.positions(self._watch_of(question), question["version"], answer)
         else:
-            work = {"load": self._load, "stop": self._stop}[what]
-            guarded = partial(answering, partial(work, question, answer), answer)
-            threading.Thread(target=guarded, name=f"headwater-{what}", daemon=True).start()
+            work = {"load": self._load, "stop": self._stop, "after": self._after}[what]
+            _in_thread(what, partial(work, question, answer), answer)
 
     def _load(self, question: dict[str, Any], answer: Answer) -> None:
         try:
@@ -97,10 +105,24 @@ class Host:
             self._feeds[order.feed] = feed
         feed.start()
 
+    def _watch(self, order: WatchOrder, answer: Answer) -> None:
+        watch = Watch(order)
+        with self._lock:
+            self._feeds[order.order.feed] = watch
+        _in_thread("watch", partial(desk.open_watch, order, watch, self._hand_over, answer), answer)
+
+    def _after(self, question: dict[str, Any], answer: Answer) -> None:
+        desk.after(self._watch_of(question), question["wanted"], answer)
+
+    def _watch_of(self, question: dict[str, Any]) -> Watch | None:
+        with self._lock:
+            found = self._feeds.get(question["feed"])
+        return found if isinstance(found, Watch) else None
+
     def _durable(self, question: dict[str, Any], answer: Answer) -> None:
         with self._lock:
             feed = self._feeds.get(question["feed"])
-        if feed is not None:
+        if isinstance(feed, Feed):
             feed.acks.add(json.loads(question["cursor"]))
         answer({"answer": {}})
 
@@ -130,19 +152,28 @@ class Host:
         with self._lock:
             feeds = list(self._feeds.values()) if os.getpid() == self._process else []
         for feed in feeds:
-            if feed.outlet is not None:
+            if isinstance(feed, Feed) and feed.outlet is not None:
                 feed.outlet.close()
+
+
+def _in_thread(what: str, work: Callable[[], None], answer: Answer) -> None:
+    """What may take long: the next question is taken meanwhile."""
+    guarded = partial(answering, work, answer)
+    threading.Thread(target=guarded, name=f"headwater-{what}", daemon=True).start()
 
 
 def _described(question: dict[str, Any]) -> dict[str, Any]:
     source = registry.find(question["source"], options_in(question))
-    schema = schema_of_source(source)
+    schema, cls = schema_of_source(source), type(source)
     return {
-        "name": type(source)._name,
+        "name": cls._name,
         "schema": schema.json(),
         "arrowSchema": base64.b64encode(arrow_schema(schema).serialize()).decode("ascii"),
         "description": repr(source),
-        "resumable": is_resumable(type(source)),
-        "ack": type(source).ack is not Source.ack,
+        "resumable": is_resumable(cls),
+        "ack": cls.ack is not Source.ack,
         "identity": identity_of(source),
+        "partitioned": issubclass(cls, PartitionedSource),
+        "hasAt": issubclass(cls, PartitionedSource) and cls._can("at"),
+        "hasAfter": issubclass(cls, PartitionedSource) and cls._can("after"),
     }

@@ -112,8 +112,27 @@ class Driver:
         except IllegalArgumentException as error:
             raise ValueError(str(error)) from None
 
-    def status(self) -> dict[str, dict[str, int]]:
-        """What waits in the buffers of Python's feeds."""
+    def hand_over(self, feed: str, function: Any) -> None:
+        """Give the JVM what its tasks run to read the partitions of that feed's source."""
+        self._bridge().reader(feed, self.reader_column(function))
+
+    @staticmethod
+    def reader_column(function: Any) -> Any:
+        """As `DataFrame.mapInArrow` makes it of a function, over the column `task`. Without pandas, for which
+        PySpark asks there and has no use."""
+        from pyspark.sql.functions import col
+        from pyspark.sql.types import BinaryType, StringType, StructType
+        from pyspark.sql.udf import UserDefinedFunction
+        from pyspark.util import PythonEvalType
+
+        answer = StructType().add("report", StringType()).add("rows", BinaryType())
+        reader = UserDefinedFunction(
+            function, answer, name="headwater", evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+        )
+        return reader(col("task"))._jc
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """What waits in the buffers of Python's feeds, and how far queries have read partitions."""
         return dict(json.loads(self._bridge().status()))
 
     @property

@@ -48,7 +48,7 @@ def connect() -> None:
             )
         if _host is None or not _host.is_alive:
             where = _driver.open_bridge(unix=hasattr(socket, "AF_UNIX"))
-            _host = Host(Address(where["address"], where["secret"]))
+            _host = Host(Address(where["address"], where["secret"]), _driver.hand_over)
 
 
 def current() -> tuple[Driver, Host] | None:

@@ -10,6 +10,7 @@ from weakref import WeakSet
 from headwater._errors import HeadwaterError
 from headwater._spark.jar import verified_jar
 from headwater._spark.launch import jar_in_spark_jars
+from headwater._spark.workers import python_of_new_context
 from headwater._version import __version__
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def session(builder: SparkSession.Builder | None = None) -> SparkSession:
 
     The packaged jar is appended to the `spark.jars` that is in force, whether that stands in the builder, in
     PYSPARK_SUBMIT_ARGS or in spark-defaults.conf. Where Spark's JVM already runs (another session,
-    spark-submit) and where the session is a Spark Connect server's, it is attached afterwards.
+    spark-submit) and where the session is a Spark Connect server's, it is attached afterwards. The workers of
+    a new local session run this Python, unless PYSPARK_PYTHON or `spark.pyspark.python` says otherwise.
 
     >>> from pyspark.sql import SparkSession
     >>> spark = session(SparkSession.builder.master("local[2]"))
@@ -39,7 +41,7 @@ def session(builder: SparkSession.Builder | None = None) -> SparkSession:
     if builder is None:
         builder = SparkSession.builder
     with _lock:
-        with jar_in_spark_jars(builder):
+        with jar_in_spark_jars(builder), python_of_new_context():
             spark = builder.getOrCreate()
         return attach(spark)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from headwater._author import registry
@@ -44,12 +45,15 @@ def stream(
     linger: timedelta | str | None = None,
     batch_rows: int | None = None,
     start_cursor: object = None,
+    start_from: str | datetime | Mapping[str, int] | Mapping[int, int] | None = None,
+    min_partitions: int | None = None,
 ) -> DataFrame:
     """A streaming DataFrame of `source`. The session is attached first where it is not yet.
 
     What is left at None keeps the default of the option of that name (`max_rows_per_trigger` is
     `maxRowsPerTrigger`). Sizes are bytes or a string such as "64m", durations a timedelta or a string such as
-    "250ms", `start_cursor` is any JSON. A wrong value fails here, in a message that names the option, the
+    "250ms", `start_cursor` is any JSON, `start_from` is "earliest", "latest", a datetime with its zone, or a
+    dict of offsets by partition. A wrong value fails here, in a message that names the option, the
     value and what is allowed; with Spark Connect, whose server looks at options when the stream is first
     analysed, at `.schema` or `start()`.
 
@@ -79,6 +83,8 @@ def stream(
         "linger": linger,
         "batch_rows": batch_rows,
         "start_cursor": None if start_cursor is None else json.dumps(start_cursor),
+        "start_from": _start_from(start_from),
+        "min_partitions": min_partitions,
     }
     set_here = {camel(name): encode(name, value) for name, value in common.items() if value is not None}
     if isinstance(source, JvmSource):
@@ -92,6 +98,21 @@ def stream(
             said = f"{option}={value!r} is also set in the source {source!r}"
             raise ValueError(f"{said}: set it in one of the two")
     return attach(spark).readStream.format(name).options(**options, **set_here).load()
+
+
+def _start_from(given: object) -> str | None:
+    """As Spark's options hold it; what it says is checked in the JVM."""
+    if given is None or isinstance(given, str):
+        return given
+    if isinstance(given, Mapping):
+        return json.dumps({str(partition): offset for partition, offset in given.items()})
+    if not isinstance(given, datetime):
+        raise TypeError(
+            f"start_from={given!r} is of type {type(given).__name__}; it must be a str, a datetime or a dict"
+        )
+    if given.tzinfo is None:
+        raise ValueError(f"start_from={given!r} has no zone: give it one, as in datetime.now(timezone.utc)")
+    return given.isoformat()
 
 
 def _handed_over(spark: SparkSession, source: Source) -> str:

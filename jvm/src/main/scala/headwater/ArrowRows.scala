@@ -1,5 +1,9 @@
 package headwater
 
+import java.nio.{ByteBuffer, ByteOrder}
+
+import org.apache.arrow.flatbuf.{Message, RecordBatch}
+
 /** Rows on their way to Spark, numbered within themselves from 0. What they are is not looked into on the way; a task
   * decodes them.
   */
@@ -28,6 +32,16 @@ final case class ArrowRows(count: Int, bytes: Array[Byte], schema: Option[ArrowS
   require(count > 0, s"an Arrow batch must have rows, got $count")
 
   override def weight: Long = bytes.length.toLong
+}
+
+object ArrowRows {
+
+  /** A record batch in its IPC form, which says itself how many rows it has. */
+  def of(bytes: Array[Byte]): ArrowRows = {
+    val head = ByteBuffer.wrap(bytes, ArrowStream.PrefixBytes, bytes.length - ArrowStream.PrefixBytes).slice()
+    val batch = Message.getRootAsMessage(head.order(ByteOrder.LITTLE_ENDIAN)).header(new RecordBatch)
+    ArrowRows(Math.toIntExact(batch.asInstanceOf[RecordBatch].length), bytes)
+  }
 }
 
 /** In a file: some frames of a segment, one after the other. */

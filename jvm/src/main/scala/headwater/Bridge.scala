@@ -11,6 +11,7 @@ import scala.util.{Failure, Success, Try}
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.Column
 import org.apache.spark.sql.execution.datasources.DataSource
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.MutableURLClassLoader
@@ -19,7 +20,8 @@ import org.apache.spark.util.MutableURLClassLoader
   * connected to it, and the feeds that run there.
   */
 private[headwater] final class Bridge(unix: Boolean) extends Logging {
-  private[this] val feeds = new ConcurrentHashMap[String, Outlet]
+  private[this] val running = new ConcurrentHashMap[String, () => ObjectNode]
+  private[this] val readers = new ConcurrentHashMap[String, Column]
 
   @GuardedBy("this") private[this] var peer: Option[Peer] = None
 
@@ -31,21 +33,34 @@ private[headwater] final class Bridge(unix: Boolean) extends Logging {
   def ask(what: String, body: ObjectNode): CompletableFuture[JsonNode] =
     synchronized(peer).fold(Bridge.nobody)(_.ask(what, body))
 
-  def started(feed: String, out: Outlet): Unit = feeds.put(feed, out)
-
-  def ended(feed: String): Unit = feeds.remove(feed)
-
-  def status: String = {
-    val all = Peer.Json.createObjectNode()
-    feeds.asScala.foreach { case (feed, out) =>
+  def started(feed: String, out: Outlet): Unit = started(
+    feed,
+    () => {
       val status = out.status
-      all
-        .putObject(feed)
+      Peer.Json
+        .createObjectNode()
         .put("waitingRows", status.waitingRows)
         .put("waitingBytes", status.waitingBytes)
         .put("blockedMs", NANOSECONDS.toMillis(status.blockedNanos))
     }
+  )
+
+  /** @param status what is told of it, to whoever asks */
+  def started(feed: String, status: () => ObjectNode): Unit = running.put(feed, status)
+
+  def ended(feed: String): Unit = running.remove(feed)
+
+  def status: String = {
+    val all = Peer.Json.createObjectNode()
+    running.asScala.foreach { case (feed, status) => all.set[JsonNode](feed, status()) }
     Peer.Json.writeValueAsString(all)
+  }
+
+  def handedOver(feed: String, reader: Column): Unit = readers.put(feed, reader)
+
+  /** What Python has handed over for a source with partitions: the function that reads them in tasks. */
+  def takeReader(feed: String): Column = Option(readers.remove(feed)).getOrElse {
+    throw new BridgeException(s"Python has not handed over what reads the partitions of $feed")
   }
 
   /** Under one lock: Python may ask for a source as soon as it is welcome, and must be there by then. */
@@ -98,6 +113,9 @@ object Bridge {
       }
     )
   }
+
+  /** Gives the function that tasks will run to read the partitions of a source, over a column `task`. */
+  def reader(feed: String, column: Column): Unit = current.handedOver(feed, column)
 
   /** What waits in the buffers of the feeds in Python, as JSON. */
   def status(): String = synchronized(bridge).fold("{}")(_.status)

@@ -8,10 +8,7 @@ import org.apache.spark.sql.connector.read.streaming.ReadLimit
 private[headwater] final case class BufferedOptions(
     bufferBytes: Long,
     bufferRows: Long,
-    maxRowsPerTrigger: Option[Long],
-    maxBytesPerTrigger: Option[Long],
-    minRowsPerTrigger: Option[Long],
-    maxTriggerDelay: Long,
+    limits: Limits,
     availableNowWait: Long,
     failOnDataLoss: Boolean,
     durability: Durability,
@@ -20,48 +17,22 @@ private[headwater] final case class BufferedOptions(
     logRetainBatches: Option[Int],
     logRetainBytes: Long
 ) {
-
-  /** The limits as Spark carries them: it hands them back with each `latestOffset`. */
-  def readLimit: ReadLimit = {
-    val limits = maxRowsPerTrigger.map(ReadLimit.maxRows) ++ maxBytesPerTrigger.map(ReadLimit.maxBytes) ++
-      minRowsPerTrigger.map(ReadLimit.minRows(_, TimeUnit.NANOSECONDS.toMillis(maxTriggerDelay)))
-    limits.toSeq match {
-      case Seq() => ReadLimit.allAvailable()
-      case Seq(one) => one
-      case several => ReadLimit.compositeLimit(several.toArray)
-    }
-  }
+  def readLimit: ReadLimit = limits.readLimit
 }
 
 private[headwater] object BufferedOptions {
-  val names: Seq[String] = Seq(
-    "durability",
-    "bufferBytes",
-    "bufferRows",
-    "maxRowsPerTrigger",
-    "maxBytesPerTrigger",
-    "minRowsPerTrigger",
-    "maxTriggerDelay",
-    "availableNowWait",
-    "failOnDataLoss",
-    "logBytes",
-    "logCompression",
-    "logRetainBatches",
-    "logRetainBytes"
-  )
-
   private val ofMemory = Seq("bufferBytes", "bufferRows")
   private val ofLog = Seq("logBytes", "logCompression", "logRetainBatches", "logRetainBytes")
+
+  val names: Seq[String] =
+    Seq("durability") ++ ofMemory ++ Limits.names ++ Seq("availableNowWait", "failOnDataLoss") ++ ofLog
 
   def read(options: SourceOptions, durability: Durability): BufferedOptions = {
     import SourceOptions._
     val read = BufferedOptions(
       bufferBytes = options.optional("bufferBytes")(bytes).getOrElse(64L << 20),
       bufferRows = options.optional("bufferRows")(wholeNumber(1)).getOrElse(Long.MaxValue),
-      maxRowsPerTrigger = options.optional("maxRowsPerTrigger")(wholeNumber(1)),
-      maxBytesPerTrigger = options.optional("maxBytesPerTrigger")(bytes),
-      minRowsPerTrigger = options.optional("minRowsPerTrigger")(wholeNumber(1)),
-      maxTriggerDelay = options.optional("maxTriggerDelay")(duration).getOrElse(TimeUnit.MINUTES.toNanos(15)),
+      limits = Limits.read(options),
       availableNowWait =
         options.optional("availableNowWait")(duration).getOrElse(TimeUnit.SECONDS.toNanos(10)),
       failOnDataLoss = options.optional("failOnDataLoss")(boolean).getOrElse(true),
@@ -78,10 +49,6 @@ private[headwater] object BufferedOptions {
           s"memory, ${ofLog.mkString(", ")} for log. Set durability, or leave '$name' out."
       )
     }
-    for (min <- read.minRowsPerTrigger; max <- read.maxRowsPerTrigger if min > max)
-      throw new InvalidOptionException(
-        s"Option 'minRowsPerTrigger' is '$min', it must not be above 'maxRowsPerTrigger', which is '$max'."
-      )
     read
   }
 }

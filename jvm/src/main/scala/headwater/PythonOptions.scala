@@ -17,6 +17,9 @@ private[headwater] final case class PythonOptions(
     startCursor: Option[String]
 ) {
 
+  /** How often in a row the author's code may fail before the query does. */
+  def patience: Long = if (onError == "fail") 0 else maxRestarts.getOrElse(Long.MaxValue)
+
   def writeTo(request: ObjectNode): ObjectNode = {
     maxRestarts.foreach(request.put("maxRestarts", _))
     request

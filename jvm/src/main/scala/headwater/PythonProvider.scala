@@ -6,6 +6,7 @@ import java.util.{Base64, UUID}
 import scala.jdk.CollectionConverters._
 import scala.util.Try
 
+import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 import headwater.log.{LogStore, Stores}
 import org.apache.arrow.vector.types.pojo.Schema
@@ -41,45 +42,75 @@ abstract class PythonProvider extends StreamProvider {
   ): Source = {
     val loaded = load(schema, parameters)
     val spark = sqlContext.sparkSession
-    new BufferedSource(
-      spark,
-      loaded.name,
-      loaded.schema,
-      loaded.arrowSchema,
-      loaded.buffered,
-      Stores.opener(spark, metadataPath, loaded.buffered, newRun _, logOf(loaded, spark)),
-      store => feed(loaded, store, spark),
-      loaded.description
-    )
+    loaded.options match {
+      case Left(partitioned) => partitionedSource(spark, metadataPath, loaded, partitioned)
+      case Right(fed) =>
+        new BufferedSource(
+          spark,
+          loaded.name,
+          loaded.schema,
+          loaded.arrowSchema,
+          fed.buffered,
+          Stores.opener(spark, metadataPath, fed.buffered, newRun _, logOf(loaded, fed, spark)),
+          store => feed(loaded, fed, store, spark),
+          loaded.description
+        )
+    }
   }
 
-  private def logOf(loaded: Loaded, spark: SparkSession): LogStore.Settings = Stores.logSettings(
+  private def partitionedSource(
+      spark: SparkSession,
+      folder: String,
+      loaded: Loaded,
+      options: PartitionedOptions
+  ): Source = {
+    lazy val source: PartitionedSource = new PartitionedSource(
+      loaded.name,
+      loaded.schema,
+      options,
+      () => new StartPositions(Stores.files(spark, folder), loaded.name, loaded.identity),
+      known =>
+        PythonReading
+          .open(spark, loaded, options, opening(loaded, options.python, spark), known, newRun(), source),
+      loaded.hasGaps,
+      () => spark.sparkContext.defaultParallelism,
+      loaded.description
+    )
+    source
+  }
+
+  private def logOf(loaded: Loaded, fed: Fed, spark: SparkSession): LogStore.Settings = Stores.logSettings(
     spark,
-    loaded.buffered,
+    fed.buffered,
     loaded.name,
     loaded.schema,
     loaded.arrowSchema,
-    loaded.python.concurrency,
+    fed.python.concurrency,
     loaded.isResumable,
     loaded.identity
   )
 
-  private def feed(loaded: Loaded, store: Store, spark: SparkSession): Feed = {
-    val opening = loaded.python.writeTo(loaded.request.deepCopy())
+  /** What Python is told to open. */
+  private def opening(loaded: Loaded, python: PythonOptions, spark: SparkSession): ObjectNode = {
+    val opening = python.writeTo(loaded.request.deepCopy())
     queryOfThisThread(spark).foreach { case (id, name) =>
       opening.put("query", id)
       name.foreach(opening.put("queryName", _))
     }
+    opening
+  }
+
+  private def feed(loaded: Loaded, fed: Fed, store: Store, spark: SparkSession): Feed = {
     val arrowSchema = Schema.deserializeMessage(ByteBuffer.wrap(loaded.arrowSchema))
     // Not the run: that of a log outlives the feed, and Python may still be busy with the one before.
     val feed = new PythonFeed(
       Bridge.current,
       newRun(),
-      opening,
-      loaded.python.concurrency,
+      opening(loaded, fed.python, spark),
+      fed.python.concurrency,
       arrowSchema,
       inParcels = loaded.isResumable && store.durability == Durability.Log,
-      shard => store.cursors.get(shard).orElse(loaded.python.startCursor.map(Cursors.fromOption))
+      shard => store.cursors.get(shard).orElse(fed.python.startCursor.map(Cursors.fromOption))
     )
     store match {
       case log: LogStore if loaded.hasAck => log.onDurable(feed.durable)
@@ -92,8 +123,6 @@ abstract class PythonProvider extends StreamProvider {
     val (source, written) = sourceIn(SourceOptions.written(parameters))
     val (ours, authors) = SourceOptions.split(written, Names)
     val options = new SourceOptions(source.takeWhile(_ != '@'), ours, Names)
-    val buffered = BufferedOptions.read(options, Durability.Log)
-    val python = PythonOptions.read(options)
     val request = Peer.Json.createObjectNode().put("source", source)
     val texts = request.putObject("options")
     authors.foreach { case (name, value) => texts.put(name, value) }
@@ -108,23 +137,43 @@ abstract class PythonProvider extends StreamProvider {
           )
         )
     val isResumable = answer.path("resumable").asBoolean
-    for (cursor <- python.startCursor if !isResumable)
-      throw new InvalidOptionException(
-        s"Option 'startCursor' of source '${answer.path("name").asText}' is '$cursor', and the source is not resumable: its " +
-          "read takes no parameter 'since'."
-      )
+    val name = answer.path("name").asText
     Loaded(
-      answer.path("name").asText,
+      name,
       DataType.fromJson(answer.path("schema").asText).asInstanceOf[StructType],
       Base64.getDecoder.decode(answer.path("arrowSchema").asText),
       answer.path("description").asText,
       request,
-      buffered,
-      python,
+      if (answer.path("partitioned").asBoolean) Left(partitioned(name, options, answer))
+      else Right(fed(name, options, isResumable)),
       isResumable,
       answer.path("ack").asBoolean,
+      answer.path("hasAfter").asBoolean,
       answer.path("identity").fields.asScala.map(entry => entry.getKey -> entry.getValue.asText).toMap
     )
+  }
+
+  private def partitioned(name: String, options: SourceOptions, answer: JsonNode): PartitionedOptions = {
+    val read = PartitionedOptions.read(options)
+    read.startFrom match {
+      case StartFrom.At(time) if !answer.path("hasAt").asBoolean =>
+        throw new InvalidOptionException(
+          s"Option 'startFrom' of source '$name' is the time $time, and the source cannot find the offset of a time: it has " +
+            "no method 'at'. Set it to earliest, latest, or offsets by partition."
+        )
+      case _ => read
+    }
+  }
+
+  private def fed(name: String, options: SourceOptions, isResumable: Boolean): Fed = {
+    PartitionedOptions.refuseElsewhere(options)
+    val python = PythonOptions.read(options)
+    for (cursor <- python.startCursor if !isResumable)
+      throw new InvalidOptionException(
+        s"Option 'startCursor' of source '$name' is '$cursor', and the source is not resumable: its " +
+          "read takes no parameter 'since'."
+      )
+    Fed(BufferedOptions.read(options, Durability.Log), python)
   }
 }
 
@@ -146,8 +195,8 @@ abstract class NamedProvider(name: String) extends PythonProvider {
     (name, written)
 }
 
-private object PythonProvider {
-  val Names: Seq[String] = BufferedOptions.names ++ PythonOptions.names
+private[headwater] object PythonProvider {
+  val Names: Seq[String] = BufferedOptions.names ++ PythonOptions.names ++ PartitionedOptions.own
 
   val sourceName: SourceOptions.Reader[String] =
     SourceOptions.Reader("the name of a source that was defined in the driver's Python")(text =>
@@ -162,12 +211,15 @@ private object PythonProvider {
       arrowSchema: Array[Byte],
       description: String,
       request: ObjectNode,
-      buffered: BufferedOptions,
-      python: PythonOptions,
+      options: Either[PartitionedOptions, Fed],
       isResumable: Boolean,
       hasAck: Boolean,
+      hasGaps: Boolean,
       identity: Map[String, String]
   )
+
+  /** The options of a source that runs as a feed. */
+  final case class Fed(buffered: BufferedOptions, python: PythonOptions)
 
   /** The thread of a query carries the query's id; its name, if it has one, is with the session that started it. */
   private def queryOfThisThread(spark: SparkSession): Option[(String, Option[String])] =

@@ -1,10 +1,5 @@
 package headwater
 
-import scala.jdk.CollectionConverters._
-
-import com.fasterxml.jackson.core.{JsonProcessingException, StreamReadFeature}
-import com.fasterxml.jackson.databind.{DeserializationFeature, JsonNode}
-import com.fasterxml.jackson.databind.json.JsonMapper
 import org.apache.spark.sql.execution.streaming.Offset
 
 /** The position after row `seq` of a source's stream.
@@ -14,7 +9,7 @@ import org.apache.spark.sql.execution.streaming.Offset
   * its rows in memory cannot serve the rows of an earlier run), `source` stops a checkpoint from being read by another
   * source, and `durability` says that the row is in the log; without it, it was in memory. The names are a promise; a golden file guards them.
   *
-  * It extends Spark's V1 class: an offset that extends only the V2 class is silently taken for "no data".
+  * It extends Spark's V1 class: with an offset that extends only the V2 class the first batch is empty, without a word.
   */
 final case class SeqOffset(source: String, run: String, seq: Long, durability: Durability = Durability.Memory)
     extends Offset {
@@ -42,59 +37,22 @@ object SeqOffset {
 
   private val fields = Seq("v", "source", "run", "seq", "durability")
 
-  private val mapper = JsonMapper
-    .builder()
-    .enable(StreamReadFeature.STRICT_DUPLICATE_DETECTION)
-    .enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS)
-    .build()
-
   /** Reads what [[SeqOffset.json]] wrote, and nothing else.
     *
     * @throws InvalidOffsetException
     *   says what is wrong with the text
     */
   def parse(json: String): SeqOffset = {
-    def fail(why: String, cause: Throwable = null): Nothing =
-      throw new InvalidOffsetException(s"Not a headwater offset: $why. The offset is ${shorten(json)}", cause)
-
-    val tree =
-      try mapper.readTree(json)
-      catch { case e: JsonProcessingException => fail(s"it is not JSON (${e.getOriginalMessage})", e) }
-    if (!tree.isObject) fail(s"it must be a JSON object with the fields ${fields.init.mkString(", ")}")
-
-    def field(name: String): JsonNode =
-      Option(tree.get(name)).getOrElse(fail(s"the field '$name' is missing"))
-    def text(name: String, isValid: String => Boolean, allowed: String): String = {
-      val node = field(name)
-      if (!node.isTextual || !isValid(node.textValue))
-        fail(s"'$name' is ${shorten(node.toString)}, it must be $allowed")
-      node.textValue
-    }
-    def long(name: String): Long = {
-      val node = field(name)
-      if (!node.isIntegralNumber || !node.canConvertToLong || node.longValue < 0)
-        fail(s"'$name' is ${shorten(node.toString)}, it must be a whole number from 0 to ${Long.MaxValue}")
-      node.longValue
-    }
-
-    val version = long("v")
-    if (version != FormatVersion)
-      fail(s"it has version $version, this headwater (${Version.current}) reads version $FormatVersion only")
-    val unknown = tree.fieldNames.asScala.filterNot(fields.contains).toSeq
-    if (unknown.nonEmpty) fail(s"unknown field ${unknown.map(shorten).mkString("'", "', '", "'")}")
-
+    val read = new OffsetJson(json, FormatVersion, required = fields.init, known = fields)
     val offset = SeqOffset(
-      text("source", isName, "a source name: a letter, then up to 63 letters, digits or _"),
-      text("run", isRun, "16 lower-case hexadecimal digits"),
-      long("seq"),
-      if (tree.has("durability"))
-        Durability.named(text("durability", _ == Durability.Log.name, "\"log\", or left out"))
+      read.text("source", isName, OffsetJson.sourceName),
+      read.text("run", isRun, "16 lower-case hexadecimal digits"),
+      read.long("seq"),
+      if (read.has("durability"))
+        Durability.named(read.text("durability", _ == Durability.Log.name, "\"log\", or left out"))
       else Durability.Memory
     )
-    // Spark would take it for another position than ours.
-    if (offset.json != json) fail(s"it must be written as ${offset.json}")
+    read.checkWritten(offset.json)
     offset
   }
-
-  private def shorten(text: String): String = if (text.length <= 200) text else text.take(200) + "…"
 }

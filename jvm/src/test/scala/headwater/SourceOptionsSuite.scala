@@ -15,7 +15,7 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
   test("names match ignoring case and underscores") {
     Seq("maxRowsPerTrigger", "max_rows_per_trigger", "MAXROWSPERTRIGGER", "maxrowspertrigger").foreach {
       name =>
-        assert(buffered(name -> "7").maxRowsPerTrigger == Some(7L))
+        assert(buffered(name -> "7").limits.maxRowsPerTrigger == Some(7L))
     }
   }
 
@@ -24,10 +24,7 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
       buffered() == BufferedOptions(
         bufferBytes = 64 << 20,
         bufferRows = Long.MaxValue,
-        maxRowsPerTrigger = None,
-        maxBytesPerTrigger = None,
-        minRowsPerTrigger = None,
-        maxTriggerDelay = 900000000000L,
+        limits = Limits(None, None, None, maxTriggerDelay = 900000000000L),
         availableNowWait = 10000000000L,
         failOnDataLoss = true,
         durability = Durability.Memory,
@@ -51,7 +48,7 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
   test("sizes and durations have units") {
     val read = buffered("bufferBytes" -> "2g", "maxTriggerDelay" -> "250ms", "availableNowWait" -> "3 m")
     assert(
-      read.bufferBytes == 2L << 30 && read.maxTriggerDelay == 250000000L && read.availableNowWait == 180000000000L
+      read.bufferBytes == 2L << 30 && read.limits.maxTriggerDelay == 250000000L && read.availableNowWait == 180000000000L
     )
   }
 
@@ -123,5 +120,42 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
       "maxTriggerDelay" -> "3s"
     )
     assert(Admission.of(all.readLimit) == Admission(Long.MaxValue, 1024, 2, 3000000000L))
+  }
+
+  private def partitioned(written: (String, String)*) =
+    PartitionedOptions.read(new SourceOptions("shards", written.toMap, PythonProvider.Names))
+
+  test("a source with partitions begins at the earliest, at the latest, at a time, or at offsets") {
+    assert(partitioned().startFrom == StartFrom.Earliest)
+    assert(partitioned("startFrom" -> "Latest").startFrom == StartFrom.Latest)
+    val time = java.time.Instant.parse("2026-01-31T11:00:00Z")
+    assert(partitioned("startFrom" -> "2026-01-31T12:00:00+01:00").startFrom == StartFrom.At(time))
+    assert(
+      partitioned("startFrom" -> """{"0": 17, "a": 0}""").startFrom == StartFrom.Offsets(
+        Map("0" -> 17, "a" -> 0)
+      )
+    )
+    val wrong = Seq(
+      "newest",
+      "2026-01-31T12:00:00",
+      "{\"0\": -1}",
+      "{\"0\": 1.5}",
+      "{\"0\"",
+      "{\"0\":1,\"0\":2}",
+      "[1]",
+      ""
+    )
+    wrong.foreach { value =>
+      val error = intercept[InvalidOptionException](partitioned("startFrom" -> value))
+      assert(error.getMessage.contains(s"is '$value', it must be earliest, latest, a time with its zone"))
+    }
+  }
+
+  test("options of a buffer mean nothing for partitions, and those of partitions nothing for a feed") {
+    val buffer = intercept[InvalidOptionException](partitioned("bufferRows" -> "3"))
+    assert(buffer.getMessage.contains("Option 'bufferRows' means nothing for a source with partitions"))
+    val fed = new SourceOptions("letters", Map("start_from" -> "latest"), PythonProvider.Names)
+    val start = intercept[InvalidOptionException](PartitionedOptions.refuseElsewhere(fed))
+    assert(start.getMessage.contains("Option 'startFrom' is for sources with partitions only"))
   }
 }

@@ -25,10 +25,7 @@ private[headwater] object Stores extends Logging {
       settings: => LogStore.Settings,
       nanoTime: () => Long = () => System.nanoTime()
   )(known: Option[SeqOffset]): Store = {
-    val path = new HadoopPath(folder)
-    val isLocal = Option(path.toUri.getScheme).forall(_ == "file")
-    val isTemporary = isLocal && Temporary.findFirstIn(folder).nonEmpty
-    if (options.durability == Durability.Memory || isTemporary && !spark.sparkContext.isLocal) {
+    if (options.durability == Durability.Memory || isTemporary(folder) && !spark.sparkContext.isLocal) {
       if (options.durability == Durability.Log)
         logWarning(
           "there is no checkpointLocation, so rows wait in memory: executors do not see the driver's temporary folder"
@@ -36,15 +33,19 @@ private[headwater] object Stores extends Logging {
       val first = known.fold(0L)(_.seq + 1)
       new MemoryStore(newRun(), new Buffer(options.bufferRows, options.bufferBytes, first, nanoTime))
     } else {
-      if (isTemporary)
+      if (isTemporary(folder))
         logInfo(
           "there is no checkpointLocation: rows are logged to a temporary folder, and a restart begins anew"
         )
-      val files =
-        if (isLocal) new LocalFiles(localPath(path.toUri), durable = !isTemporary)
-        else new HadoopFiles(path, spark.asInstanceOf[classic.SparkSession].sessionState.newHadoopConf())
-      LogStore.open(files, settings, known, newRun(), nanoTime)
+      LogStore.open(files(spark, folder), settings, known, newRun(), nanoTime)
     }
+  }
+
+  /** The folder that Spark gives a source, as files. */
+  def files(spark: SparkSession, folder: String): LogFiles = {
+    val path = new HadoopPath(folder)
+    if (isLocal(path)) new LocalFiles(localPath(path.toUri), durable = !isTemporary(folder))
+    else new HadoopFiles(path, spark.asInstanceOf[classic.SparkSession].sessionState.newHadoopConf())
   }
 
   /** A log of that source, as the options say. One feed that is not resumable is what most have. */
@@ -74,6 +75,11 @@ private[headwater] object Stores extends Logging {
     ),
     options.failOnDataLoss
   )
+
+  private def isLocal(path: HadoopPath): Boolean = Option(path.toUri.getScheme).forall(_ == "file")
+
+  private def isTemporary(folder: String): Boolean =
+    isLocal(new HadoopPath(folder)) && Temporary.findFirstIn(folder).nonEmpty
 
   private def localPath(uri: URI): Path =
     if (uri.getScheme == null) Paths.get(uri.getPath) else Paths.get(uri)

@@ -16,11 +16,8 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.ArrowUtils
 import org.apache.spark.util.{CollectionAccumulator, MutableURLClassLoader, SerializableConfiguration}
 
-/** Arrow batches in [[PlannedRows]] as streaming DataFrames. The one file in Spark's own package:
-  * `internalCreateDataFrame` and Spark's Arrow allocator are `private[sql]`.
-  *
-  * Spark would analyse the plan of every frame, which takes some milliseconds of each batch, and find the same each
-  * time: the plan is one leaf. So it is asked once, and the frames are copies that differ in their rows.
+/** Arrow batches in [[PlannedRows]] as streaming DataFrames. What needs Spark's own calls stands in Spark's own package, in
+  * this folder and nowhere else: `internalCreateDataFrame`, `mapInArrow` and Spark's Arrow allocator are `private[sql]`.
   *
   * @param name
   *   what the plan shows
@@ -46,13 +43,7 @@ final class StreamingFrames(
   private[this] lazy val hadoop =
     session.sparkContext.broadcast(new SerializableConfiguration(session.sessionState.newHadoopConf()))
 
-  private[this] lazy val analysed: LogicalPlan = {
-    val none = session.sparkContext.emptyRDD[InternalRow]
-    val plan = session.internalCreateDataFrame(none, schema, isStreaming = true).queryExecution.analyzed
-    // Spark collects the ids of all frames of a plan there, and the copies would share the collection.
-    plan.unsetTagValue(classic.Dataset.DATASET_ID_TAG)
-    plan
-  }
+  private[this] val leaf = new Leaf(session, schema, isStreaming = true)
 
   /** @param number
     *   of the rows in [[PlannedRows]]
@@ -65,6 +56,26 @@ final class StreamingFrames(
     val conf = Option.when(isElsewhere)(hadoop)
     val rdd =
       new ArrowRDD(session.sparkContext, arrowSchema, number, conf, losses, onRun).setName(name)
+    leaf.of(rdd)
+  }
+}
+
+/** Frames over RDDs of one schema.
+  *
+  * Spark would analyse the plan of every frame, which takes some milliseconds of each batch, and find the same each
+  * time: the plan is one leaf. So it is asked once, and the frames are copies that differ in their rows.
+  */
+private[headwater] final class Leaf(session: classic.SparkSession, schema: StructType, isStreaming: Boolean) {
+
+  private[this] lazy val analysed: LogicalPlan = {
+    val none = session.sparkContext.emptyRDD[InternalRow]
+    val plan = session.internalCreateDataFrame(none, schema, isStreaming).queryExecution.analyzed
+    // Spark collects the ids of all frames of a plan there, and the copies would share the collection.
+    plan.unsetTagValue(classic.Dataset.DATASET_ID_TAG)
+    plan
+  }
+
+  def of(rdd: RDD[InternalRow]): classic.DataFrame = {
     // By position: the other fields of the leaf, and its constructor, differ between lines of Spark.
     val fields = analysed.productIterator.map {
       case _: RDD[_] => rdd

@@ -1,0 +1,45 @@
+package headwater
+
+import java.util.concurrent.TimeUnit
+
+import org.apache.spark.sql.connector.read.streaming.ReadLimit
+
+/** How much one batch may take, and what it should wait for, as set by options. */
+private[headwater] final case class Limits(
+    maxRowsPerTrigger: Option[Long],
+    maxBytesPerTrigger: Option[Long],
+    minRowsPerTrigger: Option[Long],
+    maxTriggerDelay: Long
+) {
+
+  /** As Spark carries them: it hands them back with each `latestOffset`. */
+  def readLimit: ReadLimit = {
+    val limits = maxRowsPerTrigger.map(ReadLimit.maxRows) ++ maxBytesPerTrigger.map(ReadLimit.maxBytes) ++
+      minRowsPerTrigger.map(ReadLimit.minRows(_, TimeUnit.NANOSECONDS.toMillis(maxTriggerDelay)))
+    limits.toSeq match {
+      case Seq() => ReadLimit.allAvailable()
+      case Seq(one) => one
+      case several => ReadLimit.compositeLimit(several.toArray)
+    }
+  }
+}
+
+private[headwater] object Limits {
+  val names: Seq[String] =
+    Seq("maxRowsPerTrigger", "maxBytesPerTrigger", "minRowsPerTrigger", "maxTriggerDelay")
+
+  def read(options: SourceOptions): Limits = {
+    import SourceOptions._
+    val read = Limits(
+      maxRowsPerTrigger = options.optional("maxRowsPerTrigger")(wholeNumber(1)),
+      maxBytesPerTrigger = options.optional("maxBytesPerTrigger")(bytes),
+      minRowsPerTrigger = options.optional("minRowsPerTrigger")(wholeNumber(1)),
+      maxTriggerDelay = options.optional("maxTriggerDelay")(duration).getOrElse(TimeUnit.MINUTES.toNanos(15))
+    )
+    for (min <- read.minRowsPerTrigger; max <- read.maxRowsPerTrigger if min > max)
+      throw new InvalidOptionException(
+        s"Option 'minRowsPerTrigger' is '$min', it must not be above 'maxRowsPerTrigger', which is '$max'."
+      )
+    read
+  }
+}

@@ -1,0 +1,83 @@
+package org.apache.spark.sql.headwater
+
+import scala.jdk.CollectionConverters._
+
+import headwater.{ArrowRows, Slice, SliceRows}
+import org.apache.spark.{Partition, TaskContext}
+import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.{classic, Column, DataFrame, SparkSession}
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.types.{StringType, StructType}
+import org.apache.spark.sql.util.ArrowUtils
+import org.apache.spark.unsafe.types.UTF8String
+import org.apache.spark.util.CollectionAccumulator
+
+/** Streaming DataFrames whose rows Python reads in the tasks.
+  *
+  * It is Spark's own `mapInArrow` that runs Python, over a frame with a row for each task; it is no streaming frame, since
+  * Spark would count its rows for those of the source. Python answers with rows of two columns: a batch of the source's
+  * rows as one value, in Arrow's format, or a report of what was read. So the rows are decoded as those of a feed are, and
+  * once only.
+  *
+  * @param name
+  *   what the plan shows
+  * @param reader
+  *   Python's function, over the column `task`
+  */
+final class PartitionFrames(
+    spark: SparkSession,
+    name: String,
+    schema: StructType,
+    arrowSchema: Array[Byte],
+    reader: Column
+) {
+  private[this] val session = spark.asInstanceOf[classic.SparkSession]
+  private[this] val tasksLeaf =
+    new Leaf(session, new StructType().add("task", StringType), isStreaming = false)
+  private[this] val rowsLeaf = new Leaf(session, schema, isStreaming = true)
+
+  /** @param tasks
+    *   what each task is told
+    * @return
+    *   the frame, and what its tasks have reported so far: some of it twice if tasks ran twice
+    */
+  def of(tasks: Seq[String]): (DataFrame, () => Seq[String]) = {
+    val context = session.sparkContext
+    val reports = new CollectionAccumulator[String]
+    context.register(reports)
+    val rows =
+      if (tasks.isEmpty) context.emptyRDD[InternalRow]
+      else {
+        val told = context
+          .parallelize(tasks, tasks.size)
+          .map(task => InternalRow(UTF8String.fromString(task)): InternalRow)
+        val answers = tasksLeaf.of(told).mapInArrow(reader, isBarrier = false, profile = null)
+        new DecodedRDD(answers.queryExecution.toRdd, arrowSchema, reports).setName(name)
+      }
+    (rowsLeaf.of(rows), () => reports.value.asScala.toSeq)
+  }
+}
+
+private final class DecodedRDD(
+    answers: RDD[InternalRow],
+    arrowSchema: Array[Byte],
+    reports: CollectionAccumulator[String]
+) extends RDD[InternalRow](answers) {
+
+  override protected def getPartitions: Array[Partition] = firstParent[InternalRow].partitions
+
+  override def compute(split: Partition, task: TaskContext): Iterator[InternalRow] = {
+    val slices = firstParent[InternalRow].iterator(split, task).flatMap { answer =>
+      if (!answer.isNullAt(Report)) reports.add(answer.getUTF8String(Report).toString)
+      Option.unless(answer.isNullAt(Rows))(Slice.whole(ArrowRows.of(answer.getBinary(Rows))))
+    }
+    val allocator = ArrowUtils.rootAllocator.newChildAllocator("headwater", 0, Long.MaxValue)
+    val rows = new SliceRows(arrowSchema, slices, allocator)
+    task.addTaskCompletionListener[Unit](_ => rows.close())
+    rows
+  }
+
+  // The columns of an answer.
+  private def Report = 0
+  private def Rows = 1
+}

@@ -1,0 +1,838 @@
+"""How the driver watches partitions: what is published, when, and what becomes of calls that fail or hang."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import struct
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+
+import headwater as hw
+from headwater._feed.host import Host
+from headwater._feed.wire import Address
+from headwater._partitioned.order import StartFrom, WatchOrder
+from headwater._partitioned.policy import WatchFailed
+from headwater._partitioned.positions import Positions
+from headwater._partitioned.watch import Watch
+
+SOON = 30.0
+"""How long a test waits for what has to come."""
+
+
+class World:
+    """The upstream: its partitions with their first and next offsets, and what calls have met there."""
+
+    def __init__(self, **partitions: tuple[int, int]) -> None:
+        self.partitions: dict[Any, tuple[int, int]] = dict(partitions)
+        self.changed = threading.Condition()
+        self.errors: dict[Any, Exception] = {}
+        self.held: set[Any] = set()
+        self.calls: Counter[Any] = Counter()
+        self.in_use: set[int] = set()
+        self.instances: list[int] = []
+        self.closed: list[int] = []
+        self.kept: list[Any] = []  # so that no two have the same id
+
+    def visit(self, source: Any, method: str, partition: Any = None) -> None:
+        """One call: it is counted, waits where it is told to, and fails where it is told to."""
+        key = method if partition is None else (method, partition)
+        with self.changed:
+            self.calls[key] += 1
+            assert id(source) not in self.in_use, "an instance is used by two threads"
+            self.in_use.add(id(source))
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: key not in self.held or id(source) in self.closed)
+            self.in_use.remove(id(source))
+            if key in self.errors:
+                raise self.errors[key]
+
+    def set(self, **partitions: tuple[int, int]) -> None:
+        with self.changed:
+            self.partitions.update(partitions)
+
+    def hold(self, *keys: Any) -> None:
+        with self.changed:
+            self.held.update(keys)
+
+    def let_go(self) -> None:
+        with self.changed:
+            self.held.clear()
+            self.changed.notify_all()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(condition, SOON), (self.calls, len(self.instances))
+
+
+class Watched(hw.PartitionedSource, name="watched", schema="p STRING, o LONG"):
+    """What is in the world of the test that runs."""
+
+    world: World
+
+    def __init__(self, token: hw.Secret | None = None) -> None:
+        with self.world.changed:
+            self.world.kept.append(self)
+            self.world.instances.append(id(self))
+            self.world.changed.notify_all()
+        if "init" in self.world.errors:
+            raise self.world.errors["init"]
+
+    def partitions(self) -> Any:
+        self.world.visit(self, "partitions")
+        return list(self.world.partitions)
+
+    def earliest(self, p: Any) -> Any:
+        self.world.visit(self, "earliest", p)
+        return self.world.partitions[p][0]
+
+    def latest(self, p: Any) -> Any:
+        self.world.visit(self, "latest", p)
+        return self.world.partitions[p][1]
+
+    def at(self, p: Any, timestamp: datetime) -> Any:
+        self.world.visit(self, "at", p)
+        return self.world.partitions[p][0] + timestamp.second
+
+    def after(self, p: Any, start: int, rows: int) -> Any:
+        self.world.visit(self, "after", p)
+        return start + 10 * rows
+
+    def read(self, p: Any, start: int, end: int) -> Iterator[Any]:
+        raise AssertionError("the driver does not read")
+
+    def close(self) -> None:
+        with self.world.changed:
+            self.world.closed.append(id(self))
+            self.world.changed.notify_all()
+        if "close" in self.world.errors:
+            raise self.world.errors["close"]
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    Watched.world = World(a=(0, 5), b=(2, 4))
+    yield Watched.world
+    Watched.world.let_go()
+
+
+class Watching:
+    """A watch, and what it has published."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self.seen: list[dict[str, Any]] = []
+
+    def next(self) -> dict[str, Any]:
+        """The next version; none is left out here, whoever else may have missed it."""
+        answers: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        version = self.seen[-1]["version"] if self.seen else 0
+        self.watch.positions.when_newer(version, answers.put)
+        try:
+            self.seen.append(answers.get(timeout=SOON))
+        except Empty:
+            raise AssertionError(f"nothing new within {SOON} s; so far: {self.seen[-3:]}") from None
+        return self.seen[-1]
+
+    def until(self, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        end = time.monotonic() + SOON
+        while not condition(known := self.next()):
+            assert time.monotonic() < end, self.seen[-3:]
+        return known
+
+    def until_complete(self) -> dict[str, Any]:
+        return self.until(lambda known: known["complete"])
+
+    def failure(self) -> str:
+        return str(self.until(lambda known: "failure" in known)["failure"])
+
+
+Start = Callable[..., Watching]
+
+
+@pytest.fixture
+def start(world: World) -> Iterator[Start]:
+    started: list[Watch] = []
+
+    def begin(*, options: dict[str, str] | None = None, **given: Any) -> Watching:
+        kept = {name: given.pop(name) for name in ("timeout", "back_off") if name in given}
+        question = {
+            "feed": "7",
+            "source": "watched",
+            "options": options or {},
+            "onError": "fail",
+            "onBadRow": "fail",
+            "batchRows": 8192,
+            "failOnDataLoss": True,
+            "startFrom": {"kind": "earliest"},
+            "known": [],
+            **given,
+        }
+        watch = Watch(WatchOrder.read(question), **{"back_off": lambda failures: 0.0, **kept})
+        started.append(watch)
+        watch.start()
+        return Watching(watch)
+
+    yield begin
+    world.let_go()
+    for watch in started:
+        watch.stop()
+    end = time.monotonic() + SOON
+    while any(thread.name.startswith("headwater-watch") for thread in threading.enumerate()):
+        assert time.monotonic() < end, [thread.name for thread in threading.enumerate()]
+        time.sleep(0.01)
+
+
+# What is published
+
+
+def test_the_first_complete_version_has_where_all_begin_and_how_far_they_go(start: Start) -> None:
+    watching = start()
+    assert {**watching.until_complete(), "version": 0} == {
+        "version": 0,
+        "partitions": "text",
+        "latest": {"a": 5, "b": 4},
+        "starts": {"a": 0, "b": 2},
+        "gone": [],
+        "complete": True,
+        "failing": {},
+    }
+    assert watching.watch.state == "running"
+
+
+def test_versions_count_changes_and_are_told_to_all_who_wait(world: World, start: Start) -> None:
+    watching = start()
+    version = watching.until_complete()["version"]
+    answers: list[SimpleQueue[Any]] = [SimpleQueue(), SimpleQueue()]
+    for answer in answers:
+        watching.watch.positions.when_newer(version, answer.put)
+    assert all(answer.empty() for answer in answers)
+    world.set(a=(0, 6))
+    told = [answer.get(timeout=SOON) for answer in answers]
+    assert [body["version"] for body in told] == [version + 1] * 2
+    assert told[0]["latest"] == {"a": 6, "b": 4}
+    late: SimpleQueue[Any] = SimpleQueue()
+    watching.watch.positions.when_newer(0, late.put)
+    assert late.get(timeout=SOON) == told[0]
+
+
+def test_the_same_again_is_no_version() -> None:
+    positions, answers = Positions(), SimpleQueue[Any]()
+    assert positions.publish({"latest": {"a": 1}})
+    assert not positions.publish({"latest": {"a": 1}})
+    positions.when_newer(1, answers.put)
+    assert answers.empty()
+    assert positions.publish({"latest": {"a": 2}})
+    assert answers.get(timeout=SOON) == {"version": 2, "latest": {"a": 2}}
+
+
+def test_numbers_are_names_too_and_methods_get_them_as_numbers(world: World, start: Start) -> None:
+    world.partitions = {7: (0, 1), 10: (0, 2)}
+    known = start().until_complete()
+    assert (known["partitions"], known["latest"]) == ("int", {"7": 1, "10": 2})
+    assert world.calls[("latest", 7)] > 0
+
+
+def test_no_partition_yet_is_complete(world: World, start: Start) -> None:
+    world.partitions = {}
+    watching = start(startFrom={"kind": "latest"})
+    assert watching.until_complete()["latest"] == {}
+    world.set(c=(3, 9))
+    known = watching.until(lambda known: known["latest"])
+    assert (known["latest"], known["starts"]) == ({"c": 9}, {"c": 3})
+
+
+def test_offsets_that_go_backwards_are_published_as_they_are(world: World, start: Start) -> None:
+    watching = start()
+    watching.until_complete()
+    world.set(a=(0, 1))
+    assert watching.next()["latest"] == {"a": 1, "b": 4}
+
+
+def test_partitions_come_go_and_come_again(world: World, start: Start) -> None:
+    watching = start()
+    watching.until_complete()
+    world.set(c=(3, 9))
+    known = watching.until(lambda known: "c" in known["latest"])
+    assert known["starts"] == {"a": 0, "b": 2, "c": 3}
+    del world.partitions["a"]
+    known = watching.until(lambda known: known["gone"])
+    assert (known["gone"], known["latest"]) == (["a"], {"b": 4, "c": 9})
+    assert known["starts"] == {"a": 0, "b": 2, "c": 3}
+    assert [found.name for found in watching.watch.partitions] == ["b", "c"]
+    world.set(a=(0, 50))
+    known = watching.until(lambda known: "a" in known["latest"])
+    assert (known["gone"], known["latest"]["a"], known["starts"]["a"]) == ([], 50, 0)
+
+
+def test_a_call_that_fails_because_its_partition_has_just_gone_is_no_error(
+    world: World, start: Start
+) -> None:
+    watching = start()
+    watching.until_complete()
+    world.hold(("latest", "a"))
+    seen = world.calls[("latest", "a")]
+    world.until(lambda: world.calls[("latest", "a")] > seen)
+    del world.partitions["a"]
+    world.let_go()  # the call goes on, and raises a KeyError
+    known = watching.until(lambda known: known["gone"])
+    assert (known["gone"], known["failing"], watching.watch.state) == (["a"], {}, "running")
+
+
+# Where it starts
+
+
+def test_latest_is_where_a_partition_ends_when_it_is_first_asked(world: World, start: Start) -> None:
+    watching = start(startFrom={"kind": "latest"})
+    assert watching.until_complete()["starts"] == {"a": 5, "b": 4}
+    world.set(a=(0, 8), c=(1, 6))
+    known = watching.until(lambda known: "c" in known["latest"])
+    assert known["starts"] == {"a": 5, "b": 4, "c": 1}, "one that comes later is read from its beginning"
+    assert ("earliest", "a") not in world.calls
+
+
+@pytest.mark.parametrize("time", ["2026-01-01T00:00:01Z", "2026-01-01T00:00:01.999999999Z"])
+def test_a_time_is_given_to_the_source(start: Start, time: str) -> None:
+    assert start(startFrom={"kind": "at", "time": time}).until_complete()["starts"] == {"a": 1, "b": 3}
+
+
+def test_a_time_after_all_that_is_there_leads_to_the_end(start: Start) -> None:
+    known = start(startFrom={"kind": "at", "time": "2026-01-01T00:00:59Z"}).until_complete()
+    assert known["starts"] == known["latest"] == {"a": 5, "b": 4}
+
+
+def test_a_start_is_told_once_it_is_known_how_far_the_partition_goes(world: World, start: Start) -> None:
+    world.hold(("latest", "b"))
+    known = start().until(lambda known: known["latest"])
+    assert (known["starts"], known["latest"]) == ({"a": 0}, {"a": 5})
+
+
+def test_offsets_by_partition_and_the_others_from_their_beginning(world: World, start: Start) -> None:
+    watching = start(startFrom={"kind": "vector", "offsets": {"a": 4}})
+    assert watching.until_complete()["starts"] == {"a": 4, "b": 2}
+    assert ("earliest", "a") not in world.calls
+
+
+def test_offsets_of_a_partition_that_is_not_there_fail_it_and_are_named(start: Start) -> None:
+    watching = start(onError="restart", startFrom={"kind": "vector", "offsets": {"a": 4, "x": 1}})
+    assert watching.failure() == (
+        "the option startFrom names partition 'x', which is not there; there are: 'a', 'b'. Set it to "
+        "offsets of those."
+    )
+
+
+def test_starts_that_are_known_are_not_asked_for_and_new_ones_begin_at_earliest(
+    world: World, start: Start
+) -> None:
+    watching = start(known=["a", "z"], startFrom={"kind": "latest"})
+    known = watching.until_complete()
+    assert (known["starts"], known["latest"]) == ({"b": 2}, {"a": 5, "b": 4})
+    assert known["gone"] == ["z"]
+    assert ("earliest", "a") not in world.calls
+
+
+# Slow calls
+
+
+def test_a_slow_partition_does_not_delay_the_others(world: World, start: Start) -> None:
+    world.hold(("latest", "b"))
+    watching = start()
+    known = watching.until(lambda known: "a" in known["latest"])
+    assert (known["latest"], known["complete"]) == ({"a": 5}, False)
+    world.set(a=(0, 6))
+    assert watching.until(lambda known: known["latest"] == {"a": 6})["complete"] is False
+    assert world.calls[("latest", "b")] == 1, "it is not asked again while it is asked"
+    world.let_go()
+    assert watching.until_complete()["latest"] == {"a": 6, "b": 4}
+
+
+def test_a_slow_list_of_partitions_does_not_delay_those_that_are_known(world: World, start: Start) -> None:
+    watching = start()
+    watching.until_complete()
+    world.hold("partitions")
+    seen = world.calls["partitions"]
+    world.until(lambda: world.calls["partitions"] > seen)
+    world.set(a=(0, 6))
+    assert watching.until(lambda known: known["latest"]["a"] == 6)
+
+
+def test_threads_are_few_and_become_more_only_while_calls_wait(world: World, start: Start) -> None:
+    world.partitions = {f"p{n}": (0, 1) for n in range(20)}
+    start().until_complete()
+    assert len(world.instances) <= 4
+    world.hold(*(("latest", f"p{n}") for n in range(20)))
+    world.until(lambda: len(world.in_use) >= 20)
+
+
+def test_a_call_that_takes_too_long_fails_its_partition_alone(world: World, start: Start) -> None:
+    world.hold(("latest", "b"))
+    watching = start(timeout=0.2, onError="restart")
+    watching.until(lambda known: known["complete"])
+    known = watching.seen[-1]
+    assert known["latest"] == {"a": 5}
+    assert known["failing"] == {"b": {"errors": 1, "last": "TimeoutError: it has not returned for 0.2 s"}}
+    # Its instance was closed, from another thread, and so the call came back; then it is made again.
+    world.until(lambda: world.calls[("latest", "b")] > 1)
+    world.let_go()
+    assert watching.until(lambda known: not known["failing"])["latest"] == {"a": 5, "b": 4}
+    assert watching.watch.state == "running"
+
+
+def test_a_partition_whose_call_hangs_is_not_asked_again_until_it_returns(
+    world: World, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = threading.Event()
+    stuck: list[threading.Thread] = []
+    real = World.visit
+
+    def visit(here: World, source: Any, method: str, partition: Any = None) -> None:
+        if (method, partition) == ("latest", "b"):
+            stuck.append(threading.current_thread())
+            hanging.wait()  # whatever close() does
+        real(here, source, method, partition)
+
+    monkeypatch.setattr(World, "visit", visit)
+    watching = start(timeout=0.1, onError="restart")
+    watching.until(lambda known: "b" in known["failing"])
+    for n in range(6, 10):
+        world.set(a=(0, n))
+        watching.until(lambda known, n=n: known["latest"]["a"] == n)  # type: ignore[misc]
+    assert len(stuck) == 1
+    assert watching.watch.state == "restarting"
+    hanging.set()
+    assert watching.until(lambda known: not known["failing"])["latest"]["b"] == 4
+    stuck[0].join(SOON)
+    assert not stuck[0].is_alive(), "a thread that was given up ends"
+
+
+def test_too_many_calls_that_hang_fail_it_whatever_is_allowed(
+    world: World, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = threading.Event()
+    world.partitions = dict.fromkeys(range(40), (0, 1))
+    real = World.visit
+
+    def visit(here: World, source: Any, method: str, partition: Any = None) -> None:
+        if method == "latest":
+            hanging.wait()
+        real(here, source, method, partition)
+
+    monkeypatch.setattr(World, "visit", visit)
+    try:
+        watching = start(timeout=0.05, onError="restart")
+        said = watching.failure()
+        assert re.fullmatch(r"\d+ calls do not return, and close\(\) does not unblock them", said)
+    finally:
+        hanging.set()
+
+
+# Errors
+
+
+def test_with_fail_the_first_error_ends_it_and_says_all(world: World, start: Start) -> None:
+    world.errors[("latest", "b")] = OSError("no route with token hush-hush")
+    watching = start(options={"token": "hush-hush"})
+    said = watching.failure()
+    first, _, traceback = said.partition("\n\n")
+    assert re.fullmatch(
+        r"latest\('b'\): OSError: no route with token \*\*\* \(test_watch\.py:\d+, in visit\)\. "
+        r"Set the option onError to restart \(with back-off\) or to end to go on after such an error\.",
+        first,
+    )
+    assert traceback.startswith("Traceback (most recent call last):\n")
+    assert traceback.endswith("OSError: no route with token ***")
+    assert "hush" not in said
+    assert watching.watch.state == "failed"
+    assert watching.watch.last_error == first
+
+
+def test_with_restart_a_partition_stays_where_it_is_and_is_asked_again(world: World, start: Start) -> None:
+    pauses: list[int] = []
+    watching = start(onError="restart", back_off=lambda failures: pauses.append(failures) or 0.0)
+    watching.until_complete()
+    world.errors[("latest", "b")] = OSError("hush")
+    world.set(a=(0, 6))
+    known = watching.until(lambda known: known["failing"].get("b", {}).get("errors") == 3)
+    assert (known["latest"], known["complete"]) == ({"a": 6, "b": 4}, True)
+    assert known["failing"] == {"b": {"errors": 3, "last": "OSError: hush"}}
+    assert pauses[:3] == [1, 2, 3]
+    assert watching.watch.state == "restarting"
+    del world.errors[("latest", "b")]
+    watching.until(lambda known: not known["failing"])
+    (failed,) = [found for found in watching.watch.partitions if found.name == "b"]
+    assert (failed.trouble.errors >= 3, failed.trouble.last) == (True, "OSError: hush")
+    assert (watching.watch.state, watching.watch.last_error) == ("running", "OSError: hush")
+
+
+def test_with_restart_it_is_not_asked_before_its_pause_is_over(world: World, start: Start) -> None:
+    world.errors[("latest", "b")] = OSError("hush")
+    watching = start(onError="restart", back_off=lambda failures: 3600.0)
+    watching.until(lambda known: "b" in known["failing"])
+    for n in range(6, 10):
+        world.set(a=(0, n))
+        watching.until(lambda known, n=n: known["latest"]["a"] == n)  # type: ignore[misc]
+    assert world.calls[("latest", "b")] == 1
+
+
+def test_more_restarts_in_a_row_than_allowed_fail_it(world: World, start: Start) -> None:
+    world.errors[("earliest", "b")] = OSError("hush")
+    watching = start(onError="restart", maxRestarts=2)
+    assert watching.failure().startswith("earliest('b'): OSError: hush (")
+    assert world.calls[("earliest", "b")] == 3
+
+
+def test_with_end_a_partition_stays_where_it_is_and_is_not_asked_again(world: World, start: Start) -> None:
+    watching = start(onError="end")
+    watching.until_complete()
+    world.errors[("latest", "b")] = OSError("hush")
+    watching.until(lambda known: "b" in known["failing"])
+    seen = world.calls[("latest", "b")]
+    for n in range(6, 10):
+        world.set(a=(0, n), b=(2, n))
+        known = watching.until(lambda known, n=n: known["latest"]["a"] == n)  # type: ignore[misc]
+    assert (known["latest"]["b"], world.calls[("latest", "b")]) == (4, seen)
+    assert watching.watch.state == "running"
+
+
+def test_with_end_a_partition_that_never_answered_does_not_appear(world: World, start: Start) -> None:
+    world.errors[("earliest", "b")] = OSError("hush")
+    known = start(onError="end").until_complete()
+    assert (known["latest"], known["starts"], list(known["failing"])) == ({"a": 5}, {"a": 0}, ["b"])
+
+
+def test_a_list_that_fails_is_told_under_a_star_and_the_old_one_holds(world: World, start: Start) -> None:
+    watching = start(onError="restart")
+    watching.until_complete()
+    world.errors["partitions"] = OSError("hush")
+    world.set(a=(0, 6), c=(0, 1))
+    known = watching.until(lambda known: known["latest"]["a"] == 6 and known["failing"])
+    assert known["failing"][""]["last"] == "OSError: hush"
+    assert (list(known["latest"]), known["gone"], known["complete"]) == (["a", "b"], [], True)
+    del world.errors["partitions"]
+    assert watching.until(lambda known: "c" in known["latest"])
+
+
+def test_with_end_a_list_that_fails_stays_as_it_is(world: World, start: Start) -> None:
+    world.errors["partitions"] = OSError("hush")
+    watching = start(onError="end")
+    known = watching.until_complete()
+    assert (known["latest"], list(known["failing"])) == ({}, [""])
+    assert world.calls["partitions"] == 1
+
+
+def test_a_source_that_cannot_be_made_is_a_failure(world: World, start: Start) -> None:
+    world.errors["init"] = OSError("hush")
+    assert start().failure().startswith("partitions(): OSError: hush (test_watch.py:")
+
+
+@pytest.mark.parametrize(
+    ("partitions", "said"),
+    [
+        (
+            {"": (0, 1)},
+            r"partitions\(\): ValueError: partitions\(\) gave '' of type str; it must give names of 1",
+        ),
+        ({"a": (-1, 5)}, r"earliest\('a'\): ValueError: earliest\('a'\) gave -1 of type int; an offset is a"),
+        ({3: (0, "5")}, r"latest\(3\): ValueError: latest\(3\) gave '5' of type str; an offset is a whole"),
+    ],
+)
+def test_a_wrong_value_is_a_failure_and_is_named(
+    world: World, start: Start, partitions: dict[Any, Any], said: str
+) -> None:
+    world.partitions = partitions
+    assert re.match(said, start().failure())
+
+
+def test_names_stay_of_one_kind(world: World, start: Start) -> None:
+    watching = start()
+    watching.until_complete()
+    world.partitions = {1: (0, 1)}
+    assert "partitions() gave ints, and texts before: names stay of one kind" in watching.failure()
+
+
+# What it costs
+
+
+def test_it_asks_ever_more_seldom_while_nothing_changes(world: World, start: Start) -> None:
+    start().until_complete()
+    begun, seen = time.monotonic(), world.calls["partitions"]
+    world.until(lambda: world.calls["partitions"] >= seen + 10)
+    # After a change: 10, 20, 40, 80 and 160 ms, and then 250 ms each time.
+    assert time.monotonic() - begun > 1.0
+
+
+def test_it_rests_ten_times_as_long_as_calls_have_computed(
+    world: World, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = World.visit
+
+    def visit(here: World, source: Any, method: str, partition: Any = None) -> None:
+        busy_until = time.thread_time() + 0.02
+        while time.thread_time() < busy_until:
+            pass
+        real(here, source, method, partition)
+
+    start().until_complete()
+    monkeypatch.setattr(World, "visit", visit)
+    seen = world.calls["partitions"]
+    world.until(lambda: world.calls["partitions"] >= seen + 2)
+    begun = time.monotonic()
+    world.until(lambda: world.calls["partitions"] >= seen + 5)
+    assert time.monotonic() - begun > 0.9  # three calls of 20 ms each time, and two whole pauses at least
+
+
+# Stopping
+
+
+def test_stop_unblocks_calls_by_close_and_leaves_no_thread(world: World, start: Start) -> None:
+    watching = start()
+    version = watching.until_complete()["version"]
+    answers: SimpleQueue[Any] = SimpleQueue()
+    watching.watch.positions.when_newer(version, answers.put)
+    world.hold(("latest", "a"), ("latest", "b"))
+    world.until(lambda: len(world.in_use) >= 2)
+    assert watching.watch.stop() == "stopped"
+    assert answers.get(timeout=SOON) == {"version": version, "stopped": True}
+    assert not watching.watch.is_alive
+    assert watching.watch.state == "stopped"
+    assert sorted(world.closed) == sorted(world.instances), "each is closed once"
+    watching.watch.positions.when_newer(0, answers.put)
+    assert answers.get(timeout=SOON)["stopped"]
+
+
+def test_what_close_raises_is_logged_without_secrets(
+    world: World, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    watching = start(options={"token": "hush-hush"})
+    watching.until_complete()
+    world.errors["close"] = OSError("hush-hush")
+    assert watching.watch.stop() == "stopped"
+    assert "close failed: OSError: *** (test_watch.py:" in caplog.text
+    assert "hush" not in caplog.text
+
+
+def test_a_call_that_nothing_moves_is_abandoned(
+    world: World, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging, reached = threading.Event(), threading.Event()
+
+    def visit(*args: Any) -> None:
+        reached.set()
+        hanging.wait()
+
+    monkeypatch.setattr(World, "visit", visit)
+    watch = start().watch
+    assert reached.wait(SOON)
+    assert watch.stop() == "abandoned"
+    assert watch.is_alive
+    assert watch.state == "abandoned"
+    hanging.set()
+
+
+def test_stop_before_start_is_a_stop(world: World) -> None:
+    question = {"feed": "7", "source": "watched", "options": {}, "onError": "fail", "onBadRow": "fail"}
+    more = {"batchRows": 1, "failOnDataLoss": True, "startFrom": {"kind": "earliest"}, "known": []}
+    watch = Watch(WatchOrder.read({**question, **more}))
+    assert watch.stop() == "stopped"
+    watch.start()
+    watch._thread.join(SOON)
+    assert world.calls == {}
+
+
+# after
+
+
+def test_ends_behind_so_many_rows_are_asked_for_side_by_side(world: World, start: Start) -> None:
+    watching = start()
+    watching.until_complete()
+    assert watching.watch.after({"a": (1, 2), "b": (3, 4)}) == {"a": 21, "b": 43}
+    assert watching.watch.after({}) == {}
+
+
+def test_an_end_that_is_no_end_is_an_error(world: World, start: Start) -> None:
+    watching = start()
+    watching.until_complete()
+    with pytest.raises(
+        WatchFailed, match=r"^after\('a', 5, 0\): ValueError: after\('a', 5, 0\) gave 5; it must"
+    ):
+        watching.watch.after({"a": (5, 0)})
+    world.errors[("after", "b")] = OSError("hush")
+    with pytest.raises(
+        WatchFailed, match=r"^after\('b', 5, 1\): OSError: hush \(test_watch.py:\d+, in visit\)"
+    ):
+        watching.watch.after({"a": (5, 1), "b": (5, 1)})
+
+
+def test_after_does_not_wait_for_a_watch_that_is_over(world: World, start: Start) -> None:
+    watching = start()
+    watching.until_complete()
+    world.hold(("after", "a"))
+    said: SimpleQueue[str] = SimpleQueue()
+
+    def ask() -> None:
+        try:
+            watching.watch.after({"a": (5, 1)})
+        except WatchFailed as failure:
+            said.put(str(failure))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    world.until(lambda: world.calls[("after", "a")] == 1)
+    watching.watch.stop()
+    assert said.get(timeout=SOON)
+    asking.join(SOON)
+
+
+def test_times_are_in_utc() -> None:
+    asked = {"kind": "at", "time": "2026-01-01T02:00:00+02:00"}
+    assert StartFrom.read(asked).time == datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+# What the JVM asks
+
+
+class Jvm:
+    """Stands where Spark's JVM does, at the other end of the control connection."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._asked = 0
+        self.handed_over: list[tuple[str, Any]] = []
+        self.host: Any = None
+
+    def accept(self) -> None:
+        self._connection, _ = self._listener.accept()
+        self._connection.settimeout(SOON)
+        assert self._connection.makefile("rb").readline() == b"headwater secret control\n"
+        self._connection.sendall(b"ok\n")
+
+    def ask(self, what: str, **question: Any) -> int:
+        self._asked += 1
+        data = json.dumps({"id": self._asked, "ask": what, **question}).encode()
+        self._connection.sendall(struct.pack(">i", len(data)) + data)
+        return self._asked
+
+    def answer(self) -> dict[str, Any]:
+        (length,) = struct.unpack(">i", self._exactly(4))
+        body: dict[str, Any] = json.loads(self._exactly(length))
+        return body
+
+    def answer_to(self, what: str, **question: Any) -> dict[str, Any]:
+        number = self.ask(what, **question)
+        body = self.answer()
+        assert body.pop("id") == number
+        return body
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _exactly(self, length: int) -> bytes:
+        data = b""
+        while len(data) < length:
+            data += self._connection.recv(length - len(data))
+        return data
+
+
+@pytest.fixture
+def jvm(tmp_path: Path) -> Iterator[Jvm]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(tmp_path / "bridge"))
+        listener.listen()
+        made = Jvm(listener)
+        accepting = threading.Thread(target=made.accept)
+        accepting.start()
+        address = Address(f"unix:{tmp_path / 'bridge'}", "secret")
+        made.host = Host(address, lambda feed, function: made.handed_over.append((feed, function)))
+        accepting.join(SOON)
+        yield made
+        made.close()
+
+
+WATCH = {
+    "feed": "7",
+    "source": "watched",
+    "options": {},
+    "onError": "fail",
+    "onBadRow": "fail",
+    "batchRows": 8192,
+    "failOnDataLoss": True,
+    "startFrom": {"kind": "earliest"},
+    "known": [],
+}
+
+
+def test_the_jvm_is_told_what_kind_of_source_it_is(world: World, jvm: Jvm) -> None:
+    told = jvm.answer_to("load", source="watched", options={})["answer"]
+    assert (told["partitioned"], told["hasAt"], told["hasAfter"]) == (True, True, True)
+    assert (told["resumable"], told["ack"]) == (False, False)
+
+    told = jvm.answer_to("load", source="ndjson", options={"url": "https://example.org"})["answer"]
+    assert (told["partitioned"], told["hasAt"], told["hasAfter"]) == (False, False, False)
+
+
+def test_the_jvm_gets_what_reads_and_then_versions_as_they_come(world: World, jvm: Jvm) -> None:
+    assert jvm.answer_to("watch", **WATCH) == {"answer": {}}
+    assert [feed for feed, _ in jvm.handed_over] == ["7"]
+    version = 0
+    while True:
+        known = jvm.answer_to("positions", feed="7", version=version)["answer"]
+        assert known["version"] == version + 1
+        version += 1
+        if known["complete"]:
+            break
+    assert known["latest"] == {"a": 5, "b": 4}
+    waiting = jvm.ask("positions", feed="7", version=version)
+    ends = jvm.ask("after", feed="7", wanted={"a": [1, 2]})
+    assert jvm.answer() == {"id": ends, "answer": {"ends": {"a": 21}}}, "the other question is still open"
+    world.set(a=(0, 6))
+    told = jvm.answer()
+    assert (told["id"], told["answer"]["latest"]) == (waiting, {"a": 6, "b": 4})
+    waiting = jvm.ask("positions", feed="7", version=version + 1)
+    (watch,) = jvm.host.feeds
+    jvm.ask("stop", feed="7")
+    answers = [jvm.answer()["answer"] for _ in range(2)]
+    assert {"state": "stopped"} in answers
+    assert {"version": version + 1, "stopped": True} in answers
+    assert (jvm.host.feeds, watch.is_alive) == ([], False)
+    assert jvm.answer_to("stop", feed="7") == {"answer": {"state": "stopped"}}
+    assert jvm.answer_to("positions", feed="7", version=3)["answer"] == {"version": 3, "stopped": True}
+    assert "message" in jvm.answer_to("after", feed="7", wanted={"a": [1, 2]})["error"]
+
+
+@pytest.fixture
+def by_value() -> Iterator[None]:
+    """Sent as it is, a class has its world with it, whose lock cannot travel."""
+    here = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(here)
+    yield
+    cloudpickle.unregister_pickle_by_value(here)
+
+
+@pytest.mark.usefixtures("by_value")
+def test_what_cannot_be_sent_to_executors_fails_the_watch(world: World, jvm: Jvm) -> None:
+    said = jvm.answer_to("watch", **WATCH)["error"]["message"]
+    assert said.startswith(
+        "HeadwaterError: source 'watched' cannot be sent to Spark's executors: TypeError: cannot"
+    )
+    assert world.calls == {}
+
+
+def test_a_jvm_that_is_gone_leaves_no_watch(world: World, jvm: Jvm) -> None:
+    jvm.answer_to("watch", **WATCH)
+    (watch,) = jvm.host.feeds
+    jvm.close()
+    end = time.monotonic() + SOON
+    while jvm.host.feeds or watch.is_alive:
+        assert time.monotonic() < end, watch.state
+        time.sleep(0.01)
