@@ -12,6 +12,7 @@ __all__ = [
     "Flat",
     "IdleAtMost",
     "NoLaterThan",
+    "PlansWithin",
     "Results",
     "Sample",
     "StartsWithin",
@@ -91,6 +92,20 @@ class NoLaterThan:
         )
         bar = f"{self.case}: rows come no later than those of {self.than}"
         return Verdict(bar, f"{ratio:.2f} times the delay", ratio <= 1)
+
+
+@dataclass(frozen=True)
+class PlansWithin:
+    """The time until the tasks of a batch can begin."""
+
+    case: str
+    milliseconds: float
+    kind: str = "partitions"
+
+    def judge(self, results: Results) -> Verdict:
+        planning = 1000 * middle(results[self.kind][self.case], "planning")
+        bar = f"{self.case}: a batch is planned within {self.milliseconds:g} ms"
+        return Verdict(bar, f"{planning:.0f} ms", planning <= self.milliseconds)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bars import AtLeast, Bar, Flat, IdleAtMost, NoLaterThan, StartsWithin
+from bars import AtLeast, Bar, Flat, IdleAtMost, NoLaterThan, PlansWithin, StartsWithin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,10 +22,18 @@ BUFFER_BYTES = 64 << 20
 LOG: dict[str, str | int] = {"durability": "log", "max_bytes_per_trigger": BUFFER_BYTES}
 """Batches as large as those from memory."""
 
+API_ROWS = 3_200_000
+"""As many rows in a batch as python_arrow has with its buffer of 64 MiB."""
+
+EVEN_ROWS = 512 * 8192
+"""For many partitions: an Arrow batch for each of 512, and more for each of fewer."""
+
 STARTUP_ROWS = 46_000_000
 """As Arrow batches they weigh a gigabyte."""
 
-OURS = ("random_alpha", "python_arrow", "python_tuples", "python_log")
+EVEN: dict[str, str | int] = {"max_rows_per_trigger": EVEN_ROWS}
+
+OURS = ("random_alpha", "python_arrow", "python_tuples", "python_log", "partitioned")
 """The cases that are headwater's; the others are their peers."""
 
 
@@ -87,6 +95,20 @@ def api(format: str, **options: int) -> Load:
     return load
 
 
+def partitioned(count: int, settings: dict[str, str | int] | None = None, paced: bool = False) -> Load:
+    """The partitioned source of feeds.py; batches are as large as those of the API beside it."""
+
+    def load(spark: SparkSession, _: int) -> DataFrame:
+        import feeds
+
+        import headwater as hw
+
+        source = feeds.Partitioned(count=count, paced=paced)
+        return hw.stream(spark, source, **(settings or {"max_rows_per_trigger": API_ROWS}))
+
+    return load
+
+
 def from_web(name: str, settings: dict[str, str] | None = None, **options: str) -> LoadFrom:
     """A built-in source, as it is by default: in the log."""
 
@@ -132,8 +154,8 @@ CASES: dict[str, tuple[Case | WebCase, ...]] = {
         Case("python_arrow", feed("python_arrow")),
         Case("python_log", feed("python_arrow", LOG)),
         Case("python_tuples", feed("python_tuples")),
-        # As many rows in a batch as python_arrow has with its buffer of 64 MiB.
-        Case("api_arrow", api("api_arrow", rows=3_200_000)),
+        Case("partitioned", partitioned(2)),
+        Case("api_arrow", api("api_arrow", rows=API_ROWS)),
         # Larger ones take seconds each.
         Case("api_tuples", api("api_tuples", rows=2_500_000)),
         # From 250,000 on the fixed cost of a batch is small; at 100,000 it shows.
@@ -159,6 +181,12 @@ CASES: dict[str, tuple[Case | WebCase, ...]] = {
         WebCase("sse_64k", "sse", chunk_bytes=65_536),
         WebCase("api_sse", "sse", api_from_web("api_sse", rows=20_000)),
     ),
+    # The same rows from more and more partitions, in batches of the same size.
+    "partitions": (
+        *(Case(f"partitioned_{count}", partitioned(count, EVEN)) for count in (1, 2, 8, 64, 512)),
+        Case("api_64", api("api_arrow", rows=EVEN_ROWS, partitions=64)),
+        Case("api_512", api("api_arrow", rows=EVEN_ROWS, partitions=512)),
+    ),
     # 50 rows per second, from when they are due to `foreachBatch`.
     "delay": (
         Case("python_tuples", feed("python_paced", rows_per_second=50)),
@@ -169,6 +197,7 @@ CASES: dict[str, tuple[Case | WebCase, ...]] = {
     "idle": (
         Case("random_alpha", stream("random_alpha", len=9, rowsPerSecond=1)),
         Case("python_tuples", feed("python_paced", rows_per_second=1)),
+        Case("partitioned", partitioned(1, {"on_error": "fail"}, paced=True)),
         Case("rate", stream("rate", rowsPerSecond=1)),
     ),
     # On a checkpoint in whose log so many rows wait that they weigh a gigabyte.
@@ -190,6 +219,8 @@ BARS: tuple[Bar, ...] = (
     AtLeast("python_tuples", 5, "api_simple"),
     AtLeast("python_log", 0.5, "python_arrow"),
     AtLeast("python_log", 1.2, "api_arrow"),
+    AtLeast("partitioned", 1.5, "api_arrow"),
+    PlansWithin("partitioned_512", 100),
     AtLeast("ndjson", 0.5, "ndjson_lines", kind="web"),
     AtLeast("sse", 0.5, "sse_lines", kind="web"),
     AtLeast("ndjson", 1, "api_ndjson", kind="web"),
@@ -197,6 +228,7 @@ BARS: tuple[Bar, ...] = (
     NoLaterThan("python_tuples", "api_simple"),
     IdleAtMost("random_alpha", 3, "rate"),
     IdleAtMost("python_tuples", 3, "rate"),
+    IdleAtMost("partitioned", 3, "rate"),
     StartsWithin("python_log", 10, 64),
     Flat("random_alpha", 10),
     Flat("python_arrow", 10),

@@ -11,7 +11,7 @@ import rows
 
 import headwater as hw
 
-__all__ = ["python_arrow", "python_paced", "python_some", "python_tuples"]
+__all__ = ["partitioned", "python_arrow", "python_paced", "python_some", "python_tuples"]
 
 
 @hw.source(rows.SCHEMA)
@@ -35,3 +35,30 @@ def python_paced(rows_per_second: int) -> Iterator[rows.Row]:
     for n in numbers():
         pace.wait_for(n)
         yield pace.row(n)
+
+
+class Partitioned(hw.PartitionedSource, name="partitioned", schema=rows.SCHEMA):
+    """Partitions that never end; or that have a row each second, all together."""
+
+    def __init__(self, count: int, paced: bool = False) -> None:
+        self._count, self._pace = count, rows.Pace(1 / count) if paced else None
+
+    def partitions(self) -> list[int]:
+        return list(range(self._count))
+
+    def earliest(self, partition: int) -> int:
+        return 0
+
+    def latest(self, partition: int) -> int:
+        return self._pace.due() if self._pace else 1 << 60
+
+    def read(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        left = end - start
+        for batch in rows.batches():
+            yield batch if left >= len(batch) else batch.slice(0, left)
+            left -= len(batch)
+            if left <= 0:
+                return
+
+
+partitioned = Partitioned

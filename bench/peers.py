@@ -27,7 +27,7 @@ __all__ = ["FORMATS", "serve_lines"]
 Offset = dict[str, int]
 
 _PARTITIONS = 2
-"""As many as there are cores."""
+"""As many as there are cores, unless the option `partitions` says otherwise."""
 
 
 class _Format(DataSource):
@@ -38,6 +38,10 @@ class _Format(DataSource):
     def batch_rows(self) -> int:
         return int(self.options["rows"])
 
+    @property
+    def partitions(self) -> int:
+        return int(self.options.get("partitions", _PARTITIONS))
+
 
 class Arrow(_Format):
     @classmethod
@@ -45,7 +49,7 @@ class Arrow(_Format):
         return "api_arrow"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return Reader(self.batch_rows, rows.batches, rows.BATCH_ROWS)
+        return Reader(self.batch_rows, rows.batches, rows.BATCH_ROWS, self.partitions)
 
 
 class Tuples(_Format):
@@ -54,7 +58,7 @@ class Tuples(_Format):
         return "api_tuples"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return Reader(self.batch_rows, rows.tuples, 1)
+        return Reader(self.batch_rows, rows.tuples, 1, self.partitions)
 
 
 class Simple(_Format):
@@ -81,10 +85,13 @@ FORMATS = (Arrow, Tuples, Simple, Paced)
 class Reader(DataSourceStreamReader):
     """Every partition of a batch has the same number of items, each of which is `item_rows` rows."""
 
-    def __init__(self, batch_rows: int, items: Callable[[], Iterator[Any]], item_rows: int) -> None:
+    def __init__(
+        self, batch_rows: int, items: Callable[[], Iterator[Any]], item_rows: int, partitions: int
+    ) -> None:
         self._items = items
-        self._partition_items = batch_rows // (_PARTITIONS * item_rows)
-        self._batch_rows = self._partition_items * _PARTITIONS * item_rows
+        self._partitions = partitions
+        self._partition_items = batch_rows // (partitions * item_rows)
+        self._batch_rows = self._partition_items * partitions * item_rows
 
     def initialOffset(self) -> Offset:  # noqa: N802
         return {"row": 0}
@@ -93,7 +100,7 @@ class Reader(DataSourceStreamReader):
         return {"row": start["row"] + self._batch_rows}
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        return [InputPartition(n) for n in range(_PARTITIONS)]
+        return [InputPartition(n) for n in range(self._partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return islice(self._items(), self._partition_items)

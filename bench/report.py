@@ -46,6 +46,8 @@ def _tables(results: Results, verdicts: Sequence[Verdict]) -> list[tuple[str, Ta
         tables.append(("As fast as it can: rows per second", _throughput(results["throughput"])))
     if "web" in results:
         tables.append(("Records of 900 bytes over HTTP: per second", _web(results["web"])))
+    if "partitions" in results:
+        tables.append(("More partitions: rows per second", _partitions(results["partitions"])))
     if "delay" in results:
         tables.append(("50 rows per second: delay of a row in ms", _delay(results["delay"])))
     if "idle" in results:
@@ -76,6 +78,16 @@ def _throughput(cases: dict[str, list[Sample]]) -> Table:
 def _web(cases: dict[str, list[Sample]]) -> Table:
     table: Table = [("case", "median", "least", "most")]
     return table + [(name, *_spread(samples, "rate", ",.0f")) for name, samples in cases.items()]
+
+
+def _partitions(cases: dict[str, list[Sample]]) -> Table:
+    table: Table = [("case", "median", "least", "most", "rows in a batch", "planning a batch, ms")]
+    for name, samples in cases.items():
+        planning = f"{1000 * middle(samples, 'planning'):,.0f}"
+        table.append(
+            (name, *_spread(samples, "rate", ",.0f"), f"{middle(samples, 'batch_rows'):,.0f}", planning)
+        )
+    return table
 
 
 def _delay(cases: dict[str, list[Sample]]) -> Table:

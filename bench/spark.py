@@ -35,6 +35,7 @@ _HERE = Path(__file__).parent
 _JAR = _HERE / "scala" / "target" / f"headwater-bench-{hw.__version__}.jar"
 
 _TIMEOUT = 120.0
+_PLANNING = ("latestOffset", "getBatch", "queryPlanning")
 
 
 def new_session(heap: str = "2g", java_options: str = "") -> SparkSession:
@@ -101,6 +102,8 @@ class Batch:
     duration: float
     rows: int
     waiting_bytes: int
+    planning: float
+    """Until its tasks can begin: how far it goes, which ranges it has, and Spark's plan."""
 
     @property
     def end(self) -> float:
@@ -120,6 +123,7 @@ class Batch:
             report["durationMs"]["triggerExecution"] / 1000,
             report["numInputRows"],
             int(metrics.get("waitingBytes", 0)),
+            sum(report["durationMs"][step] for step in _PLANNING) / 1000,
         )
 
 

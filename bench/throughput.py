@@ -45,6 +45,7 @@ def measure(spark: SparkSession, case: Case, settings: Settings) -> Sample:
                 "first": first,
                 "batches": len(batches),
                 "batch_rows": median(batch.rows for batch in batches),
+                "planning": median(batch.planning for batch in batches),
                 "busy": busy,
             }
     raise RuntimeError(

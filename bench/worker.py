@@ -13,6 +13,7 @@ from typing import Any
 import delay
 import idle
 import memory
+import partitions
 import startup
 import throughput
 import web
@@ -23,6 +24,7 @@ from spark import new_session, versions
 KINDS: dict[str, Any] = {
     "throughput": throughput,
     "web": web,
+    "partitions": partitions,
     "delay": delay,
     "idle": idle,
     "startup": startup,
