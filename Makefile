@@ -59,8 +59,12 @@ test-jvm: setup ## the Scala suites only
 	$(SBT) jvm/test
 
 .PHONY: test-python
-test-python: setup $(EXAMPLES_JAR) $(CLASS_ARCHIVE) ## the Python tests only
+test-python: setup servers $(EXAMPLES_JAR) $(CLASS_ARCHIVE) ## the Python tests only
 	$(PYTEST) -n 2 --dist loadfile tests
+
+.PHONY: servers
+servers: ## Redis for the tests, from Debian's packages where it is missing
+	@project/install-servers
 
 .PHONY: matrix
 matrix: setup $(LINES:%=.venvs/spark-%/.installed) ## the same jar on Spark 4.0, 4.1, 4.2 and 4.3
