@@ -101,3 +101,17 @@ def test_a_task_run_twice_by_speculation_gives_its_rows_once(cluster: Cluster, t
     tasks = ended_tasks(tmp_path)
     assert executors_of(tasks) == {"0", "1"}
     assert any(task["Task Info"]["Speculative"] for task in tasks)
+
+
+def test_a_backlog_larger_than_the_drivers_heap_is_read_on_executors(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    command = [sys.executable, str(APPS / "backlog_on_cluster.py"), cluster.url, str(tmp_path)]
+    with running(command, tmp_path / "reader.log", spark_environment()) as process:
+        process.wait(300)
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (found["rows"], found["sum"]) == (900_000, sum(range(900_000)))
+    assert found["bytes"] > 1.5 * found["most"]
+    heap = found["heap"]
+    assert len(heap) >= 10
+    assert max(heap[1:]) - min(heap[1:]) < 32 << 20, heap

@@ -20,7 +20,8 @@ import headwater as hw
 from headwater.sources import random_alpha
 
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "CHANGELOG.md", ROOT / "python" / "README.md", *sorted((ROOT / "wiki").glob("*.md"))]
+OTHERS = [ROOT / "CHANGELOG.md", ROOT / "python" / "README.md", ROOT / "examples" / "README.md"]
+PAGES = [README, *OTHERS, *sorted((ROOT / "wiki").glob("*.md"))]
 TIMEOUT = 300
 
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -172,6 +173,27 @@ def test_the_readme_lists_the_metrics_that_there_are(spark_session: SparkSession
         assert sorted(names_in_table("Metrics")) == sorted(query.lastProgress["sources"][0]["metrics"])
     finally:
         query.stop()
+
+
+def test_the_readme_lists_the_metrics_of_partitions(spark_session: SparkSession, tmp_path: Path) -> None:
+    class OnePartition(hw.PartitionedSource, name="one_partition", schema="n LONG"):
+        def partitions(self) -> list[int]:
+            return [0]
+
+        def earliest(self, p: int) -> int:
+            return 0
+
+        def latest(self, p: int) -> int:
+            return 1
+
+        def read(self, p: int, start: int, end: int) -> Iterator[int]:
+            yield from range(start, end)
+
+    writer = hw.stream(spark_session, OnePartition()).writeStream.format("noop").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    assert query.awaitTermination(90), query.status
+    common = {"rowsInBatch", "rowsRead", "rowsLost", "waitingRows"}
+    assert common | set(names_in_table("Metrics of partitions")) == set(query.lastProgress["sources"][0]["metrics"])
 
 
 @pytest.mark.parametrize(
