@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bars import Results, Sample
+from bars import Bar, Results, Sample
 from cases import BARS, CASES
 from report import console, machine, markdown
 from settings import FULL, QUICK, Settings
@@ -37,19 +37,20 @@ def main() -> int:
     results: Results = {}
     versions: dict[str, str] = {}
     for kind in kinds:
-        results[kind] = {case.name: [] for case in CASES[kind]}
+        names = [case.name for case in CASES[kind] if case.name in (arguments.cases or [case.name])]
+        results[kind] = {name: [] for name in names}
         for repeat in range(settings.repeats(kind)):
-            for samples, found in measure_round(kind, settings):
+            for samples, found in measure_round(kind, names, settings):
                 versions = found
                 for name, sample in samples.items():
                     results[kind][name].append(sample)
                     say(f"{kind} {repeat + 1}/{settings.repeats(kind)} {name}: {figures(sample)}")
-    verdicts = [bar.judge(results) for bar in BARS if bar.kind in results]
+    verdicts = [bar.judge(results) for bar in BARS if bar.kind in results and is_measured(bar, results)]
     say("\n" + console(results, verdicts, machine(versions)))
     if arguments.quick:
         say("A quick run: no bar is enforced, and nothing was written.")
         return 0
-    if not arguments.only:
+    if not arguments.only and not arguments.cases:
         (HERE / "results.md").write_text(markdown(results, verdicts, machine(versions)), encoding="utf-8")
     return 0 if all(verdict.holds for verdict in verdicts) else 1
 
@@ -61,16 +62,22 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--only", choices=list(CASES), nargs="+", help="some kinds of measurement; results.md is not written"
     )
+    made.add_argument("--cases", nargs="+", help="some cases only; results.md is not written")
     return made
 
 
-def measure_round(kind: str, settings: Settings) -> Iterator[Measured]:
+def is_measured(bar: Bar, results: Results) -> bool:
+    """Whether all cases that a bar speaks of are there."""
+    wanted = {getattr(bar, part) for part in ("case", "of", "than") if hasattr(bar, part)}
+    return all(results[bar.kind].get(name) for name in wanted)
+
+
+def measure_round(kind: str, names: list[str], settings: Settings) -> Iterator[Measured]:
     """Each case of a kind, once.
 
     One after the other, but for those that leave the machine free: at the same time they meet the same
     conditions.
     """
-    names = [case.name for case in CASES[kind]]
     if kind == "delay":
         yield Worker(kind, names, settings).result()
     elif kind == "idle":

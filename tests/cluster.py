@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from processes import SPARK_HOME, Process, running, spark_environment
+from processes import IN_SHORT, SPARK_HOME, Process, running, spark_environment
 
 # Two names of one machine: Spark starts no second copy of a task on the host that runs the first.
 WORKERS = ["127.0.0.1", "localhost"]
@@ -43,6 +43,7 @@ def standalone_cluster(folder: Path) -> Iterator[Cluster]:
     env = spark_environment(
         SPARK_LOCAL_DIRS=str(folder / "local"),
         SPARK_DAEMON_MEMORY="256m",
+        SPARK_DAEMON_JAVA_OPTS=IN_SHORT,
         SPARK_MASTER_OPTS="-Dspark.master.rest.enabled=false",  # it would take a fixed port
     )
     with ExitStack() as stack:

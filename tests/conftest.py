@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,12 @@ def pytest_configure() -> None:
         SparkConfigBuilder.get().set("spark.jars", str(verified_jar()))
     except HeadwaterError as error:
         raise pytest.UsageError(str(error)) from error
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with most slow tests first: the last one to run would have no other beside it."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -9,6 +9,7 @@ heap was after each batch, and how large the backlog was.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ def main(master: str, folder: Path) -> None:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": HEAP,
         "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],  # they start sooner
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     }
     for name, value in settings.items():

@@ -32,6 +32,7 @@ def main(master: str, folder: Path, how: str) -> None:
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],  # they start sooner
         "spark.python.use.daemon": "false",  # a worker's parent is then its executor
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": (folder / "events").as_uri(),

@@ -40,6 +40,7 @@ def main(master: str, folder: Path, whom: str) -> None:
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],  # they start sooner
         "spark.python.use.daemon": "false",  # a worker's parent is then its executor
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # the first batch is cut for both executors
         "spark.eventLog.enabled": "true",

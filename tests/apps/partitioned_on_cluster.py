@@ -57,11 +57,16 @@ class Clustered(hw.PartitionedSource, name="clustered_shards", schema="id LONG, 
             (self._folder / f"attempt-{task.taskAttemptId()}").touch()
             _until(lambda: len(list(self._folder.glob("attempt-*"))) > 1)
         elif self._how in ("executor", "worker"):
-            pid = os.getppid() if self._how == "executor" else os.getpid()
+            pid = _parent_of(os.getppid()) if self._how == "executor" else os.getpid()
             (self._folder / "held.part").write_text(str(pid))
             (self._folder / "held.part").rename(self._folder / "held")
             time.sleep(60)
             raise TimeoutError("held for 60 s")
+
+
+def _parent_of(pid: int) -> int:
+    """A worker is forked by Spark's daemon, and that is started by the executor."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _until(condition: Any) -> None:
@@ -78,7 +83,7 @@ def main(master: str, folder: Path, how: str) -> None:
         "spark.driver.host": "127.0.0.1",
         "spark.executor.memory": "512m",
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
-        "spark.python.use.daemon": "false",  # a worker's parent is then its executor
+        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],  # they start sooner
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # the first batch is cut for all executors
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": (folder / "events").as_uri(),

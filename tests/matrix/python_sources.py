@@ -109,3 +109,43 @@ def test_the_log_survives_a_restart_and_the_source_goes_on(
     last.unlink()
     (commits / f".{last.name}.crc").unlink(missing_ok=True)
     assert run(200) == [(n, f"w{n}") for n in range(200)]
+
+
+def test_partitions_are_read_in_tasks_and_go_on_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    class MatrixShards(
+        hw.PartitionedSource, name="matrix_shards", schema="p STRING, n LONG, words ARRAY<STRING>"
+    ):
+        def __init__(self, rows: int) -> None:
+            self._rows = rows
+
+        def partitions(self) -> list[str]:
+            return ["a", "b"]
+
+        def earliest(self, p: str) -> int:
+            return 0
+
+        def latest(self, p: str) -> int:
+            return self._rows
+
+        def read(self, p: str, start: int, end: int) -> Iterator[Any]:
+            for n in range(start, end):
+                yield p, n, [p, str(n)]
+
+    batches: dict[int, list[Any]] = {}
+
+    def sink(frame: DataFrame, batch: int) -> None:
+        batches[batch] = [tuple(row) for row in frame.collect()]
+
+    def run(rows: int) -> dict[str, list[int]]:
+        stream = hw.stream(spark, MatrixShards(rows=rows), max_rows_per_trigger=150)
+        writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "c"))
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(60), query.status
+        counts = [p["sources"][0]["metrics"]["rowsInBatch"] for p in query.recentProgress]
+        assert set(counts) <= {"150", "100", "50", "0"}
+        found = [row for batch in sorted(batches) for row in batches[batch]]
+        assert all(words == [p, str(n)] for p, n, words in found)
+        return {p: [n for q, n, _ in found if q == p] for p in ("a", "b")}
+
+    assert run(100) == {p: list(range(100)) for p in ("a", "b")}
+    assert run(200) == {p: list(range(200)) for p in ("a", "b")}

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-__all__ = ["OptionValue", "camel", "encode"]
+__all__ = ["OptionValue", "camel", "encode", "snake"]
 
 OptionValue = str | int | float | bool | timedelta | None
 
@@ -11,6 +11,11 @@ def camel(name: str) -> str:
     """`max_rows_per_trigger` → `maxRowsPerTrigger`."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
+
+
+def snake(name: str) -> str:
+    """`maxRowsPerTrigger` → `max_rows_per_trigger`."""
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
 
 
 def encode(name: str, value: OptionValue) -> str:

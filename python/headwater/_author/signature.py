@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import Any, get_type_hints
 
 from headwater._author.kinds import SUPPORTED, UNFIT, Kind, kind_of, shown, write
+from headwater._author.options import snake
 
 __all__ = ["RESERVED", "Option", "OptionError", "Signature", "plain"]
 
@@ -131,7 +132,8 @@ class Signature:
     def _instead(self, name: str) -> str:
         """What there is instead of an unknown option. Its value is not said: a misspelt secret is one too."""
         if plain(name) in _OWN:
-            return f"{_OWN[plain(name)]} is headwater's own: hw.stream(…, {name}=…) takes it, no source does"
+            own = _OWN[plain(name)]
+            return f"{own} is headwater's own: hw.stream(…, {snake(own)}=…) takes it, no source does"
         names = {plain(own): own for own in self._kinds} | _OWN
         near = [f"Did you mean '{names[found]}'? " for found in get_close_matches(plain(name), names, 1)]
         listed = "; ".join(option.text for option in self.options)
