@@ -184,6 +184,7 @@ CASES: dict[str, tuple[Case | WebCase, ...]] = {
     # The same rows from more and more partitions, in batches of the same size.
     "partitions": (
         *(Case(f"partitioned_{count}", partitioned(count, EVEN)) for count in (1, 2, 8, 64, 512)),
+        Case("api_2", api("api_arrow", rows=EVEN_ROWS, partitions=2)),
         Case("api_64", api("api_arrow", rows=EVEN_ROWS, partitions=64)),
         Case("api_512", api("api_arrow", rows=EVEN_ROWS, partitions=512)),
     ),
