@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from processes import PACKAGE, QUICK_START, Run, run_command, spark_environment
+from pyspark import cloudpickle
 from pytest_spark.config import SparkConfigBuilder
 
 from headwater import HeadwaterError
@@ -125,6 +126,14 @@ def tasks_see_the_class(spark):
     return [row.v for row in spark.range(0, 8, 1, 4).selectExpr(version).distinct().collect()]
 
 """
+
+
+@pytest.fixture
+def by_value(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Workers have no module of tests: what a test defines there has to travel as it is."""
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
 
 
 @pytest.fixture

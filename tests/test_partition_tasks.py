@@ -582,15 +582,6 @@ def frame(spark: SparkSession, source: Any, *each: Ranges, **policies: Any) -> D
     return DataFrame(given._jdf.mapInArrow(column, False, None), spark)
 
 
-@pytest.fixture
-def by_value() -> Iterator[None]:
-    """Workers have no module of tests: what is defined here has to travel as it is."""
-    here = sys.modules[__name__]
-    cloudpickle.register_pickle_by_value(here)
-    yield
-    cloudpickle.unregister_pickle_by_value(here)
-
-
 @pytest.mark.usefixtures("by_value")
 def test_spark_runs_it_over_a_frame_of_tasks(spark_session: SparkSession) -> None:
     source = define()(hw.Secret("hush"))

@@ -6,7 +6,6 @@ import json
 import re
 import socket
 import struct
-import sys
 import threading
 import time
 from collections import Counter
@@ -17,7 +16,6 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import pytest
-from pyspark import cloudpickle
 
 import headwater as hw
 from headwater._feed.host import Host
@@ -808,15 +806,6 @@ def test_the_jvm_gets_what_reads_and_then_versions_as_they_come(world: World, jv
     assert jvm.answer_to("stop", feed="7") == {"answer": {"state": "stopped"}}
     assert jvm.answer_to("positions", feed="7", version=3)["answer"] == {"version": 3, "stopped": True}
     assert "message" in jvm.answer_to("after", feed="7", wanted={"a": [1, 2]})["error"]
-
-
-@pytest.fixture
-def by_value() -> Iterator[None]:
-    """Sent as it is, a class has its world with it, whose lock cannot travel."""
-    here = sys.modules[__name__]
-    cloudpickle.register_pickle_by_value(here)
-    yield
-    cloudpickle.unregister_pickle_by_value(here)
 
 
 @pytest.mark.usefixtures("by_value")

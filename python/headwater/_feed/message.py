@@ -27,15 +27,15 @@ def joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return whole
 
 
-def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def cut(batch: pa.RecordBatch, most: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
     """Pieces of a good size; a row that is larger than that is a piece of its own."""
-    pieces = -(-batch.nbytes // BATCH_BYTES)
+    pieces = -(-batch.nbytes // most)
     if pieces <= 1 or batch.num_rows == 1:
         yield batch
     else:
         step = -(-batch.num_rows // pieces)
         for start in range(0, batch.num_rows, step):
-            yield from cut(batch.slice(start, step))
+            yield from cut(batch.slice(start, step), most)
 
 
 def message(batch: pa.RecordBatch, metadata: dict[str, str]) -> Any:

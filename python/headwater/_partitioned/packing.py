@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater._feed.message import joined
+from headwater._feed.message import cut, joined
 from headwater._rows.converter import BadRowError, Converter
 
 __all__ = ["TASK_BYTES", "Packing"]
@@ -37,7 +37,7 @@ class Packing:
         """One message after the other. BadRowError for a row that does not fit, where that is not allowed."""
         made = [batch for part in parts if (batch := self._convert(part)).num_rows]
         for batch in joined(made):
-            for piece in _cut(batch):
+            for piece in cut(batch, TASK_BYTES):
                 self.rows += piece.num_rows
                 self.weight += piece.nbytes
                 yield _message(piece)
@@ -60,16 +60,6 @@ class Packing:
         if bad:
             self.bad_rows += len({error.number for error in bad})
             self.samples += [str(error) for error in bad[: _SAMPLES - len(self.samples)]]
-
-
-def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    pieces = -(-batch.nbytes // TASK_BYTES)
-    if pieces <= 1 or batch.num_rows == 1:
-        yield batch
-    else:
-        step = -(-batch.num_rows // pieces)
-        for start in range(0, batch.num_rows, step):
-            yield from _cut(batch.slice(start, step))
 
 
 def _message(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -65,5 +65,12 @@ private[headwater] object OffsetJson {
 
   val sourceName = "a source name: a letter, then up to 63 letters, digits or _"
 
+  /** @throws InvalidOffsetException when the offset is another source's */
+  def checkSource(written: String, reading: String, offset: String): Unit = if (written != reading)
+    throw new InvalidOffsetException(
+      s"The checkpoint belongs to source '$written' and is read by source '$reading'. The sources of a query " +
+        s"must stay the same, in the same order. The offset is $offset"
+    )
+
   def shorten(text: String): String = if (text.length <= 200) text else text.take(200) + "…"
 }

@@ -271,11 +271,7 @@ private[headwater] final class PartitionedSource(
   /** By its JSON only: offsets that come from Spark's log are not of our class. */
   private def parse(offset: AnyOffset): VectorOffset = {
     val parsed = VectorOffset.parse(offset.json)
-    if (parsed.source != name)
-      throw new InvalidOffsetException(
-        s"The checkpoint belongs to source '${parsed.source}' and is read by source '$name'. The sources of a query " +
-          s"must stay the same, in the same order. The offset is $offset"
-      )
+    OffsetJson.checkSource(parsed.source, name, offset.json)
     parsed
   }
 }

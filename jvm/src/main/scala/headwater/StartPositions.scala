@@ -5,10 +5,9 @@ import java.nio.charset.StandardCharsets.UTF_8
 import javax.annotation.concurrent.GuardedBy
 
 import scala.jdk.CollectionConverters._
-import scala.util.Using
 
 import com.fasterxml.jackson.databind.JsonNode
-import headwater.log.LogFiles
+import headwater.log.{Identity, LogFiles}
 import org.apache.spark.internal.Logging
 
 /** Where each partition began, in files of the folder that Spark gives a source. A position is written before it is used,
@@ -60,7 +59,7 @@ private[headwater] final class StartPositions(files: LogFiles, source: String, i
     number = numbers.lastOption.getOrElse(0L)
     numbers.foreach { n =>
       val path = files.pathOf(nameOf(n))
-      val text = textOf(nameOf(n))
+      val text = files.text(nameOf(n), MaxBytes)
       try take(OffsetJson.mapper.readTree(text))
       catch {
         // Not every file system writes a file whole or not at all. What was not written to its end was never used.
@@ -83,14 +82,7 @@ private[headwater] final class StartPositions(files: LogFiles, source: String, i
     if (field("source").asText != source)
       refuse(s"it was '${field("source").asText}' and is '$source' now")
     val was = field("identity").fields.asScala.map(entry => entry.getKey -> entry.getValue.asText).toMap
-    (was.keySet ++ identity.keySet).toSeq.sorted
-      .find(option => was.get(option) != identity.get(option))
-      .foreach { option =>
-        def shown(value: Option[String]) = value.fold("not set")(text => s"'$text'")
-        refuse(
-          s"its option '$option' was ${shown(was.get(option))} and is ${shown(identity.get(option))} now"
-        )
-      }
+    Identity.changedOption(was, identity).foreach(refuse)
     val naming = Naming
       .named(field("partitions").asText)
       .getOrElse(throw new IllegalStateException(s"'partitions' is ${field("partitions")}"))
@@ -106,12 +98,6 @@ private[headwater] final class StartPositions(files: LogFiles, source: String, i
   private def refuse(what: String): Nothing = throw new InvalidOffsetException(
     s"The checkpoint was written by another source: $what. Start the query with a new checkpoint, or put it back as it was."
   )
-
-  private def textOf(name: String): String = Using.resource(files.read(name)) { in =>
-    val bytes = new Array[Byte](math.min(in.length, MaxBytes).toInt)
-    in.readAt(0, bytes, bytes.length)
-    new String(bytes, UTF_8)
-  }
 }
 
 private[headwater] object StartPositions {

@@ -1,6 +1,9 @@
 package headwater.log
 
 import java.io.Closeable
+import java.nio.charset.StandardCharsets.UTF_8
+
+import scala.util.Using
 
 /** The folder in which a log lies. What makes bytes durable differs from one file system to the next; that is all that is
   * known here.
@@ -15,6 +18,13 @@ private[headwater] trait LogFiles {
   def list(): Seq[String]
 
   def read(name: String): LogFiles.In
+
+  /** A small file, as text; what is beyond so many bytes is left out. */
+  final def text(name: String, maxBytes: Long): String = Using.resource(read(name)) { in =>
+    val bytes = new Array[Byte](math.min(in.length, maxBytes).toInt)
+    in.readAt(0, bytes, bytes.length)
+    new String(bytes, UTF_8)
+  }
 
   /** A file that is there whole or not at all, whatever happens; durable on return. */
   def writeWhole(name: String, bytes: Array[Byte]): Unit

@@ -1,10 +1,8 @@
 package headwater.log
 
 import java.io.IOException
-import java.nio.charset.StandardCharsets.UTF_8
 
 import scala.jdk.CollectionConverters._
-import scala.util.Using
 
 import com.fasterxml.jackson.databind.JsonNode
 
@@ -55,7 +53,8 @@ private[headwater] object Manifest {
     * a file whole or not at all.
     */
   def read(files: LogFiles): Option[Manifest] = {
-    val texts = names(files).sorted.reverseIterator.map(name => name -> textOf(files, name)).to(LazyList)
+    val texts =
+      names(files).sorted.reverseIterator.map(name => name -> files.text(name, MaxBytes)).to(LazyList)
     texts.find { case (_, text) => isJson(text) }.orElse(texts.headOption).map { case (name, text) =>
       try parse(text)
       catch {
@@ -68,12 +67,6 @@ private[headwater] object Manifest {
   def newestEpoch(files: LogFiles): Long = names(files).flatMap(epochOf(_)).maxOption.getOrElse(0L)
 
   private def names(files: LogFiles): Seq[String] = files.list().filter(epochOf(_).nonEmpty)
-
-  private def textOf(files: LogFiles, name: String): String = Using.resource(files.read(name)) { in =>
-    val bytes = new Array[Byte](math.min(in.length, MaxBytes).toInt)
-    in.readAt(0, bytes, bytes.length)
-    new String(bytes, UTF_8)
-  }
 
   private def isJson(text: String): Boolean =
     try LogJson.mapper.readTree(text).isObject

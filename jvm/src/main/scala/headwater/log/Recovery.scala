@@ -73,7 +73,7 @@ private[log] object Recovery extends Logging {
 }
 
 /** Whether a source is the one that the log was written by. */
-private[log] object Identity {
+private[headwater] object Identity {
 
   def check(manifest: Manifest, settings: LogStore.Settings): Unit = {
     def refuse(what: String): Nothing = throw new InvalidOffsetException(
@@ -87,13 +87,15 @@ private[log] object Identity {
         s"the option concurrency was ${manifest.shards} and is ${settings.shards} now, and each of the feeds has a cursor of " +
           "its own"
       )
-    val options = manifest.identity.keySet ++ settings.identity.keySet
-    options.toSeq.sorted.foreach { option =>
-      val (was, is) = (manifest.identity.get(option), settings.identity.get(option))
-      if (was != is) refuse(s"its option '$option' was ${shown(was)} and is ${shown(is)} now")
-    }
+    changedOption(manifest.identity, settings.identity).foreach(refuse)
     schemaChange(read(manifest.schema), read(settings.schema)).foreach(refuse)
   }
+
+  /** The first of the options that must not change and did, as it is told. */
+  def changedOption(was: Map[String, String], is: Map[String, String]): Option[String] =
+    (was.keySet ++ is.keySet).toSeq.sorted.find(option => was.get(option) != is.get(option)).map { option =>
+      s"its option '$option' was ${shown(was.get(option))} and is ${shown(is.get(option))} now"
+    }
 
   /** What cannot be read any more; columns that are new and may be null can be. */
   private def schemaChange(was: StructType, is: StructType): Option[String] = {
