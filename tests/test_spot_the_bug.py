@@ -30,8 +30,12 @@ class Queries:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
         self.folder = folder
-        self.batches: list[list[Any]] = []
+        self._by_number: dict[int, list[Any]] = {}
         self.sink_is_broken = False
+
+    @property
+    def batches(self) -> list[list[Any]]:
+        return list(self._by_number.values())
 
     @property
     def rows(self) -> list[Any]:
@@ -67,10 +71,11 @@ class Queries:
         assert "the sink is broken" in self.failure(stream)
         self.sink_is_broken = False
 
-    def _sink(self, frame: DataFrame, _: int) -> None:
+    def _sink(self, frame: DataFrame, number: int) -> None:
+        """Idempotent, as a sink has to be: a batch that was stopped before its commit comes again."""
         if self.sink_is_broken:
             raise OSError("the sink is broken")
-        self.batches.append([row[0] for row in frame.collect()])
+        self._by_number[number] = [row[0] for row in frame.collect()]
 
 
 @pytest.fixture
