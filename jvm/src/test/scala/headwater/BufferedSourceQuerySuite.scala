@@ -269,6 +269,7 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
       Execute { query =>
         eventually(timeout(streamingTimeout)) {
           assert(lastSource(query).metrics.get("rowsInBatch") == "2")
+          assert(lastSource(query).numInputRows == 4)
           assert(script.feedsMade == 1)
         }
       }

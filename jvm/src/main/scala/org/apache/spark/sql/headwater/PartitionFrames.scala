@@ -7,6 +7,7 @@ import org.apache.spark.{Partition, TaskContext}
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{classic, Column, DataFrame, SparkSession}
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.execution.{RDDScanExec, SparkPlan}
 import org.apache.spark.sql.types.{StringType, StructType}
 import org.apache.spark.sql.util.ArrowUtils
 import org.apache.spark.unsafe.types.UTF8String
@@ -32,9 +33,19 @@ final class PartitionFrames(
     reader: Column
 ) {
   private[this] val session = spark.asInstanceOf[classic.SparkSession]
-  private[this] val tasksLeaf =
-    new Leaf(session, new StructType().add("task", StringType), isStreaming = false)
   private[this] val rowsLeaf = new Leaf(session, schema, isStreaming = true)
+
+  /** Python's function over no tasks at all. Planned once: it would take some milliseconds of each batch. */
+  private[this] lazy val planned: SparkPlan = {
+    val tasks = new StructType().add("task", StringType)
+    val none = session.sparkContext.emptyRDD[InternalRow]
+    val frame = session.internalCreateDataFrame(none, tasks)
+    val plan = frame.mapInArrow(reader, isBarrier = false, profile = null).queryExecution.sparkPlan
+    val leaves = plan.collectLeaves()
+    if (!leaves.forall(_.isInstanceOf[RDDScanExec]))
+      throw new IllegalStateException(s"Spark has planned a frame over an RDD as ${leaves.mkString(", ")}")
+    plan
+  }
 
   /** @param tasks
     *   what each task is told
@@ -47,14 +58,15 @@ final class PartitionFrames(
     context.register(reports)
     val rows =
       if (tasks.isEmpty) context.emptyRDD[InternalRow]
-      else {
-        val told = context
-          .parallelize(tasks, tasks.size)
-          .map(task => InternalRow(UTF8String.fromString(task)): InternalRow)
-        val answers = tasksLeaf.of(told).mapInArrow(reader, isBarrier = false, profile = null)
-        new DecodedRDD(answers.queryExecution.toRdd, arrowSchema, reports).setName(name)
-      }
+      else new DecodedRDD(answersTo(tasks), arrowSchema, reports).setName(name)
     (rowsLeaf.of(rows), () => reports.value.asScala.toSeq)
+  }
+
+  private def answersTo(tasks: Seq[String]): RDD[InternalRow] = {
+    val told = session.sparkContext
+      .parallelize(tasks, tasks.size)
+      .map(task => InternalRow(UTF8String.fromString(task)): InternalRow)
+    planned.transformUp { case leaf: RDDScanExec => Leaf.over[SparkPlan](told, leaf) }.execute()
   }
 }
 

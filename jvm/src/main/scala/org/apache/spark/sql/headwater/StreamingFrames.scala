@@ -10,6 +10,7 @@ import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{DataFrame, SparkSession}
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.plans.QueryPlan
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.classic
 import org.apache.spark.sql.types.StructType
@@ -76,14 +77,21 @@ private[headwater] final class Leaf(session: classic.SparkSession, schema: Struc
   }
 
   def of(rdd: RDD[InternalRow]): classic.DataFrame = {
-    // By position: the other fields of the leaf, and its constructor, differ between lines of Spark.
-    val fields = analysed.productIterator.map {
+    val plan = Leaf.over(rdd, analysed)
+    plan.setAnalyzed()
+    classic.Dataset.ofRows(session, plan)
+  }
+}
+
+private[headwater] object Leaf {
+
+  /** The same leaf over another RDD. By position: its other fields, and its constructor, differ between lines of Spark. */
+  def over[Plan <: QueryPlan[Plan]](rdd: RDD[InternalRow], leaf: Plan): Plan = {
+    val fields = leaf.productIterator.map {
       case _: RDD[_] => rdd
       case same => same.asInstanceOf[AnyRef]
     }
-    val plan = analysed.makeCopy(fields.toArray)
-    plan.setAnalyzed()
-    classic.Dataset.ofRows(session, plan)
+    leaf.makeCopy(fields.toArray)
   }
 }
 
