@@ -106,6 +106,7 @@ def test_a_task_run_twice_by_speculation_gives_its_rows_once(cluster: Cluster, t
 def test_a_backlog_larger_than_the_drivers_heap_is_read_on_executors(
     cluster: Cluster, tmp_path: Path
 ) -> None:
+    (tmp_path / "events").mkdir()
     command = [sys.executable, str(APPS / "backlog_on_cluster.py"), cluster.url, str(tmp_path)]
     with running(command, tmp_path / "reader.log", spark_environment()) as process:
         process.wait(300)

@@ -9,7 +9,6 @@ heap was after each batch, and how large the backlog was.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from on_cluster import builder
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 import headwater as hw
@@ -36,18 +36,7 @@ def backlog(*, since: int | None = None) -> Iterator[Any]:
 
 
 def main(master: str, folder: Path) -> None:
-    builder = SparkSession.builder.master(master)
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": HEAP,
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],  # they start sooner
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = hw.session(builder)
+    spark = hw.session(builder(master, folder, driver_memory=HEAP))
     runtime = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()
     found: dict[str, Any] = {"rows": 0, "sum": 0, "bytes": 0, "heap": [], "most": int(runtime.maxMemory())}
     log = folder / "check" / "sources" / "0"

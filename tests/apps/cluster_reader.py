@@ -10,14 +10,14 @@ waits until Spark has started the same task a second time elsewhere.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from on_cluster import builder, executor_of_this_task
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 
 import headwater as hw
 from headwater.sources import random_alpha
@@ -27,29 +27,8 @@ HELD_BATCH = 2
 
 
 def main(master: str, folder: Path, how: str) -> None:
-    builder = SparkSession.builder.master(master)
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],  # they start sooner
-        "spark.python.use.daemon": "false",  # a worker's parent is then its executor
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": (folder / "events").as_uri(),
-        "spark.eventLog.rolling.enabled": "false",
-        "spark.eventLog.compress": "false",
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # the first batch is cut for both executors
-    }
-    if how == "speculate":
-        settings |= {
-            "spark.speculation": "true",
-            "spark.speculation.interval": "100ms",
-            "spark.speculation.quantile": "0.1",
-            "spark.speculation.multiplier": "1.01",
-        }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = hw.session(builder) if how == "kill" else hw.attach(builder.getOrCreate())
+    made = builder(master, folder, speculates=how == "speculate")
+    spark = hw.session(made) if how == "kill" else hw.attach(made.getOrCreate())
 
     source = random_alpha(len=LENGTH, seed=SEED, rows_per_second=5000)
     frame = hw.stream(spark, source, max_rows_per_trigger=ROWS_PER_BATCH, min_rows_per_trigger=ROWS_PER_BATCH)
@@ -80,7 +59,7 @@ def hold(rows: Iterable[Row], folder: str) -> Iterator[Row]:
     taken = list(rows)
     if task.partitionId() == 0:
         if task.attemptNumber() == 0:
-            Path(folder, "held.part").write_text(str(os.getppid()))
+            Path(folder, "held.part").write_text(str(executor_of_this_task()))
             Path(folder, "held.part").rename(Path(folder, "held"))
             deadline = time.monotonic() + 60
             while not Path(folder, "go").exists():

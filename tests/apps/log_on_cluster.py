@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from chaos.sink import IDS, Sink
+from on_cluster import builder, executor_of_this_task
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 
 import headwater as hw
 
@@ -35,22 +36,7 @@ def clustered(*, since: int | None = None) -> Iterator[Any]:
 
 
 def main(master: str, folder: Path, whom: str) -> None:
-    builder = SparkSession.builder.master(master)
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],  # they start sooner
-        "spark.python.use.daemon": "false",  # a worker's parent is then its executor
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # the first batch is cut for both executors
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": (folder / "events").as_uri(),
-        "spark.eventLog.rolling.enabled": "false",
-        "spark.eventLog.compress": "false",
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = hw.session(builder)
+    spark = hw.session(builder(master, folder))
     limits = {"maxRowsPerTrigger": ROWS_PER_BATCH, "minRowsPerTrigger": ROWS_PER_BATCH, "logBytes": "8m"}
     frame = spark.readStream.format("clustered").options(durability="log", **limits).load()
     sink = Sink(folder / "sink")
@@ -76,7 +62,8 @@ def hold(rows: Iterable[Row], folder: str, whom: str) -> Iterator[Row]:
     assert task is not None
     taken = list(rows)
     if task.partitionId() == 0 and task.attemptNumber() == 0:
-        Path(folder, "held.part").write_text(str(os.getppid() if whom == "executor" else os.getpid()))
+        pid = executor_of_this_task() if whom == "executor" else os.getpid()
+        Path(folder, "held.part").write_text(str(pid))
         Path(folder, "held.part").rename(Path(folder, "held"))
         time.sleep(60)
         raise TimeoutError("held for 60 s")

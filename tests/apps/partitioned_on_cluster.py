@@ -19,8 +19,9 @@ from typing import Any
 
 from chaos.feeds import MOST_SHARDS, row
 from chaos.sink import IDS, Sink
+from on_cluster import builder, executor_of_this_task
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 import headwater as hw
 
@@ -57,16 +58,11 @@ class Clustered(hw.PartitionedSource, name="clustered_shards", schema="id LONG, 
             (self._folder / f"attempt-{task.taskAttemptId()}").touch()
             _until(lambda: len(list(self._folder.glob("attempt-*"))) > 1)
         elif self._how in ("executor", "worker"):
-            pid = _parent_of(os.getppid()) if self._how == "executor" else os.getpid()
+            pid = executor_of_this_task() if self._how == "executor" else os.getpid()
             (self._folder / "held.part").write_text(str(pid))
             (self._folder / "held.part").rename(self._folder / "held")
             time.sleep(60)
             raise TimeoutError("held for 60 s")
-
-
-def _parent_of(pid: int) -> int:
-    """A worker is forked by Spark's daemon, and that is started by the executor."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _until(condition: Any) -> None:
@@ -77,29 +73,7 @@ def _until(condition: Any) -> None:
 
 
 def main(master: str, folder: Path, how: str) -> None:
-    builder = SparkSession.builder.master(master)
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.executor.memory": "512m",
-        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
-        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],  # they start sooner
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # the first batch is cut for all executors
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": (folder / "events").as_uri(),
-        "spark.eventLog.rolling.enabled": "false",
-        "spark.eventLog.compress": "false",
-    }
-    if how == "speculate":
-        settings |= {
-            "spark.speculation": "true",
-            "spark.speculation.interval": "100ms",
-            "spark.speculation.quantile": "0.1",
-            "spark.speculation.multiplier": "1.01",
-        }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = hw.session(builder)
+    spark = hw.session(builder(master, folder, speculates=how == "speculate"))
     frame = hw.stream(spark, Clustered(str(folder), how), max_rows_per_trigger=ROWS_PER_BATCH)
     sink = Sink(folder / "sink")
 
