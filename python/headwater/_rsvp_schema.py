@@ -12,3 +12,11 @@ RSVP_SCHEMA = (
     "group_country: STRING, group_id: BIGINT, group_name: STRING, group_lon: DOUBLE, group_urlname: STRING, "
     "group_state: STRING, group_lat: DOUBLE>"
 )
+"""The columns of an RSVP as DDL: for `from_json`, and of `meetup_rsvp` with `decode` = `json`.
+
+>>> from pyspark.sql.functions import from_json
+>>> texts = spark.createDataFrame([('{"response": "yes", "guests": 2}',)], "rsvp STRING")
+>>> rsvps = texts.select(from_json("rsvp", hw.RSVP_SCHEMA).alias("rsvp"))
+>>> print(rsvps.select("rsvp.response", "rsvp.guests").dtypes)
+[('response', 'string'), ('guests', 'int')]
+"""

@@ -21,12 +21,13 @@ def source(
 ) -> Callable[[Callable[P, Any]], Callable[P, Source]]:
     """Make a source of a generator function; its name is the format, its parameters are the options.
 
-    >>> @source("n INT, square INT")
+    >>> import headwater as hw
+    >>> @hw.source("n INT, square INT")
     ... def squares(count: int = 3):
     ...     for n in range(count):
     ...         yield n, n * n
-    >>> list(squares(count=2))
-    [(0, 0), (1, 1)]
+    >>> print(squares(count=2), list(squares(count=2)))
+    squares(count=2) [(0, 0), (1, 1)]
 
     What it makes is a subclass of `Source`, so `squares(count=2)` is a configured source. A parameter
     `since` makes it resumable. `identity=("url",)` names options that must stay as they are for as long as a

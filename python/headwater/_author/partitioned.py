@@ -36,7 +36,8 @@ _OF_FEEDS = ("on_start", "on_failure", "on_stop", "ack")
 class PartitionedSource(Source):
     """What an author subclasses where the upstream has partitions, each with offsets of its own:
 
-    >>> class Shelves(PartitionedSource, name="shelves", schema="shelf STRING, number LONG"):
+    >>> import headwater as hw
+    >>> class Shelves(hw.PartitionedSource, name="shelves", schema="shelf STRING, number LONG"):
     ...     def partitions(self):
     ...         return ["a", "b"]
     ...
@@ -49,7 +50,7 @@ class PartitionedSource(Source):
     ...     def read(self, p, start, end):
     ...         for number in range(start, end):
     ...             yield p, number
-    >>> list(Shelves())
+    >>> print(list(Shelves()))
     [('a', 0), ('a', 1), ('b', 0), ('b', 1)]
 
     Offsets are whole numbers from 0, and increase; there may be gaps between them. The same `read(p, start,

@@ -31,7 +31,8 @@ __all__ = [
 class At:
     """Rows, and the cursor to resume after them: any JSON. All rows under one `At` become durable together.
 
-    >>> At("event-17", ("event-17", "hello"))
+    >>> import headwater as hw
+    >>> print(hw.At("event-17", ("event-17", "hello")))
     At(cursor='event-17', rows=('event-17', 'hello'))
     """
 
@@ -58,7 +59,11 @@ class _CaughtUp:
 
 
 CAUGHT_UP: Final = _CaughtUp()
-"""Yield this when all that the upstream has for now was given: an AvailableNow run then waits no longer."""
+"""Yield this when all that the upstream has for now was given: an AvailableNow run then waits no longer.
+>>> from headwater.testing import END, ListSource
+>>> print(list(ListSource([1, hw.CAUGHT_UP, 2, END])))
+[1, 2]
+"""
 
 
 def begin(source: Source, since: Any = None) -> Any:

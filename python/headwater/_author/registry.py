@@ -171,8 +171,9 @@ def revealed(bound: dict[str, object]) -> list[str]:
 def registered() -> list[Registered]:
     """All sources that can be read: those that come with headwater, and those defined in this process.
 
-    >>> [found.name for found in registered() if found.name == "random_alpha"]
-    ['random_alpha']
+    >>> import headwater as hw
+    >>> print([found.schema for found in hw.registered() if found.name == "random_alpha"])
+    ['timestamp TIMESTAMP, value STRING']
     """
     from headwater._author import describe
 

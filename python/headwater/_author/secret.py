@@ -15,9 +15,10 @@ __all__ = ["Secret", "masked", "texts_of"]
 class Secret:
     """A text that shows itself to no one who does not ask: `reveal()` gives it, nothing else does.
 
-    >>> token = Secret("abc")
-    >>> token, f"{token}", token.reveal()
-    (Secret(***), 'Secret(***)', 'abc')
+    >>> import headwater as hw
+    >>> token = hw.Secret("abc")
+    >>> print(token, token.reveal())
+    Secret(***) abc
 
     `env:NAME` and `file:PATH` are references: the text is in that variable of the environment, or in that
     file, and is looked up each time that it is revealed.

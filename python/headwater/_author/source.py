@@ -34,19 +34,19 @@ class _SourceType(ABCMeta):
 class Source(metaclass=_SourceType):
     """What an author of a source subclasses. `read` is a generator, or an async generator, of rows:
 
-    >>> class Countdown(Source, name="countdown", schema="n INT"):
+    >>> import headwater as hw
+    >>> class Countdown(hw.Source, name="countdown", schema="n INT"):
     ...     def __init__(self, start: int = 3):
     ...         self.start = start
     ...
     ...     def read(self):
     ...         yield from range(self.start, 0, -1)
-    >>> list(Countdown(start=2))
+    >>> print(list(Countdown(start=2)))
     [2, 1]
 
-    With `name` the source becomes a format of Spark. The parameters of `__init__` are its options. `__init__`
-    stores them and does not connect: Spark asks for the schema long before it wants rows. The schema is a DDL
-    string or a StructType, or a property `schema` of the instance; it can be left out where the return
-    annotation of `read` names a dataclass or a NamedTuple.
+    With `name` it is a format of Spark. The parameters of `__init__` are its options, which it keeps; it does
+    not connect, for Spark asks for the schema long before it wants rows. The schema is DDL, a StructType, a
+    property `schema`, or left out where the return annotation of `read` names a dataclass or a NamedTuple.
 
     `read(self, since)` makes the source resumable: it yields `hw.At(cursor, row)`, and `since` is the cursor
     to go on after, None at the first start. Options that `identity=("url",)` names must not change while a

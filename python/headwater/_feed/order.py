@@ -29,8 +29,13 @@ _current: ContextVar[Shard] = ContextVar("headwater_shard", default=_ALONE)
 def shard() -> Shard:
     """Called in `read`: which of `concurrency` feeds this is, to read a share of the upstream.
 
-    >>> shard()
-    Shard(index=0, count=1)
+    >>> import headwater as hw
+    >>> @hw.source("n LONG")
+    ... def share():
+    ...     mine = hw.shard()
+    ...     yield from range(mine.index, 6, mine.count)
+    >>> print(hw.shard(), list(share()))
+    Shard(index=0, count=1) [0, 1, 2, 3, 4, 5]
     """
     return _current.get()
 

@@ -54,6 +54,7 @@ class FeedStatus:
             self._feed.outlet.pause()
 
     def resume(self) -> None:
+        """Let it go on."""
         if self._feed is not None and self._feed.outlet is not None:
             self._feed.outlet.resume()
 
@@ -63,8 +64,14 @@ def feeds() -> list[FeedStatus]:
 
     What there is to tell of a partitioned source is in one of them, with its partitions.
 
-    >>> for feed in feeds():
-    ...     print(feed.source, feed.state, feed.rows)
+    >>> import headwater as hw
+    >>> from headwater.testing import ListSource, RunningStream
+    >>> running = RunningStream(spark, ListSource([1, 2]))
+    >>> rows = running.rows(2)
+    >>> found = [(feed.source, feed.rows) for feed in hw.feeds() if feed.state == "running"]
+    >>> running.stop()
+    >>> print(found)
+    [('list_source', 2)]
     """
     here = crossing.current()
     if here is None:

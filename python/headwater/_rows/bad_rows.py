@@ -13,7 +13,8 @@ _LONGEST = 80
 class BadRow:
     """Stands where a row would, for what cannot become one; `onBadRow` says what becomes of it.
 
-    >>> BadRow(b"{oops", "it is no JSON")
+    >>> import headwater as hw
+    >>> print(hw.BadRow(b"{oops", "it is no JSON"))
     BadRow(value=b'{oops', reason='it is no JSON', row=None)
 
     `fail` fails the query, with value and reason; `drop` leaves it out; `null` puts `row` in its place, which

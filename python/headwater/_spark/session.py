@@ -31,9 +31,10 @@ def session(builder: SparkSession.Builder | None = None) -> SparkSession:
     spark-submit) and where the session is a Spark Connect server's, it is attached afterwards. The workers of
     a new local session run this Python, unless PYSPARK_PYTHON or `spark.pyspark.python` says otherwise.
 
+    >>> import headwater as hw
     >>> from pyspark.sql import SparkSession
-    >>> spark = session(SparkSession.builder.master("local[2]"))
-    >>> spark.readStream.format("random_alpha").option("len", 5).load().columns
+    >>> spark = hw.session(SparkSession.builder.master("local[2]"))
+    >>> print(spark.readStream.format("random_alpha").option("len", 5).load().columns)
     ['timestamp', 'value']
     """
     from pyspark.sql import SparkSession
@@ -52,6 +53,10 @@ def attach(spark: SparkSession) -> SparkSession:
     Does nothing where the jar is there already, but for checking that it is of this package's version.
     Otherwise a classic session gets it on the driver, for every thread, and on the executors, and a Connect
     session gets it as an artifact. Any number of calls, from any thread.
+
+    >>> import headwater as hw
+    >>> print(hw.attach(spark) is spark)
+    True
     """
     kind = type(spark).__module__
     if not kind.startswith("pyspark.sql."):

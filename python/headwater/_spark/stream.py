@@ -57,10 +57,11 @@ def stream(
     value and what is allowed; with Spark Connect, whose server looks at options when the stream is first
     analysed, at `.schema` or `start()`.
 
+    >>> import headwater as hw
     >>> from headwater.sources import random_alpha
-    >>> words = stream(spark, random_alpha(len=5), max_rows_per_trigger=1000)
-    >>> words.isStreaming, words.columns
-    (True, ['timestamp', 'value'])
+    >>> words = hw.stream(spark, random_alpha(len=5), max_rows_per_trigger=1000)
+    >>> print(words.isStreaming, words.columns)
+    True ['timestamp', 'value']
     """
     common: dict[str, OptionValue] = {
         "durability": durability,

@@ -22,8 +22,9 @@ class Decoder:
     """Makes rows of records. `decoder` makes one.
 
     >>> ids = decoder("json", "id INT", beside="event STRING")
-    >>> ids.rows([b'{"id": 1}', b'{"id": "x"}'], event="new")[0]
-    (1, 'new')
+    >>> good, bad = ids.rows([b'{"id": 1}', b'{"id": "x"}'], event="new")
+    >>> print(good, bad.reason)
+    (1, 'new') field 'id': INT takes a whole number from -2147483648 to 2147483647
     """
 
     schema: "StructType"
@@ -81,8 +82,10 @@ def decoder(
     `json` and a function need a schema, DDL or a StructType; the others have one. `beside` are columns after
     those, whose values the source gives with the records. ValueError where something of it cannot be.
 
-    >>> decoder("text").schema.simpleString()
-    'struct<data:string>'
+    >>> print(decoder("text").schema.simpleString())
+    struct<data:string>
+    >>> print(decoder("json", "id INT, name STRING").rows([b'{"id": 1, "name": "one"}']).to_pylist())
+    [{'id': 1, 'name': 'one'}]
     """
     from pyspark.sql.types import StructType
 

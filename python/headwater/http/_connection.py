@@ -17,7 +17,19 @@ _MOST = 1 << 21  # bytes at a time: in smaller pieces the calls cost more than t
 
 
 class Connection:
-    """An answer and its body. A body that breaks off just ends: `complete` tells, once it is over."""
+    """An answer and its body. A body that breaks off just ends: `complete` tells, once it is over.
+
+    `Http.connections` makes them. `status`, `url` and `headers`, with names in lower case, are those of the
+    answer; `received` tells whether any byte of the body has come, and `failure` why it broke off.
+
+    >>> from headwater.http import Http
+    >>> from headwater.sim import RsvpSim
+    >>> with RsvpSim(seed=1, rate=0, count=1) as sim:
+    ...     answers = Http(sim.url).connections()  # to be kept: without it, the connection is closed
+    ...     connection = next(answers)
+    ...     print(connection.status, connection.headers["content-type"], len(next(connection.lines())))
+    200 application/json; charset=utf-8 1
+    """
 
     def __init__(self, response: requests.Response, max_record_bytes: int) -> None:
         self.url = str(response.url)

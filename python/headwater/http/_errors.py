@@ -15,7 +15,17 @@ _CUT_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 
 class HttpError(Exception):
-    """A feed over HTTP cannot go on. `status` is that of the answer, where there was one."""
+    """A feed over HTTP cannot go on. `status` is that of the answer, where there was one.
+
+    >>> from headwater.http import Http
+    >>> from headwater.sim import RsvpSim, Status
+    >>> with RsvpSim(faults=[Status(404)]) as sim:
+    ...     try:
+    ...         next(Http(sim.url).connections())
+    ...     except HttpError as error:
+    ...         print(error.status)
+    404
+    """
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)

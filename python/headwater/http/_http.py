@@ -35,14 +35,31 @@ _SHORT = 200  # characters of a body in a message
 
 @dataclass(frozen=True)
 class Request:
-    """What the next try adds: to the query of the URL, and to the headers."""
+    """What the next try adds: to the query of the URL, and to the headers.
+
+    >>> print(Request(params={"since": "17"}))
+    Request(params={'since': '17'}, headers={})
+    """
 
     params: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str | bytes] = field(default_factory=dict)
 
 
 class Http:
-    """A URL that is read as a stream. Used by one thread; `close()` may come from any."""
+    """A URL that is read as a stream. Used by one thread; `close()` may come from any.
+
+    `http:` is for this machine, or with `allow_http`. `idle_timeout` is how long nothing may come, `retry`
+    the first pause after a failure, `max_retries` how many failures in a row are borne, and
+    `max_record_bytes` how long a line may be. `random` and `now` are for tests.
+
+    >>> from headwater.sim import RsvpSim
+    >>> with RsvpSim(seed=1, rate=0, count=1) as sim:
+    ...     http = Http(sim.url)
+    ...     for connection in http.connections(lambda: Request(params={"since_count": "1"})):
+    ...         print(len(next(connection.lines())), "line;", sim.requests[0].query)
+    ...         http.close()
+    1 line; {'since_count': '1'}
+    """
 
     def __init__(
         self,

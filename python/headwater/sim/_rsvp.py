@@ -24,14 +24,22 @@ class RsvpSim(Sim):
     are in many scripts, several records have the same `mtime`, and an RSVP that is changed comes again under
     the same `rsvp_id`.
 
+    It has `count` records, or no end, and makes `rate` a second, or all at once with 0. `start`, with its
+    zone, is when they begin; else that is now. `sent`, `requests` and `faults_come` tell what has happened.
+
+    >>> from urllib.request import urlopen
     >>> with RsvpSim(seed=1, rate=0, count=3) as sim:
-    ...     sim.record(2)["rsvp_id"], sim.sent
-    (1700000002, [])
+    ...     with urlopen(sim.url) as answer:
+    ...         print(answer.readline()[:40])
+    ...     print(sim.record(2)["rsvp_id"], len(sim.requests))
+    b'{"visibility":"public","response":"no","'
+    1700000002 1
     """
 
     path: ClassVar[str] = "/2/rsvps"
 
     def answer(self, request: Request) -> Answer:
+        """The records that a request is for, by its `since_count` or `since_mtime`."""
         if request.path != self.path:
             raise RefusedError(404, f"there is nothing at {request.path}; RSVPs are at {self.path}")
         return Answer(

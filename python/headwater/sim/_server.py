@@ -62,6 +62,7 @@ class Sim(ABC):
 
     @property
     def url(self) -> str:
+        """Where it listens, with the path of the feed."""
         host, port = self._server.server_address[:2]
         return f"http://{host!s}:{port}{self.path}"
 

@@ -25,9 +25,11 @@ class WikimediaSim(Sim):
     then events of one millisecond share their id, and who goes on after the first of them misses the others.
     The topics of the data centre that stands by have no events, and an offset of -1.
 
+    `more` are `start`, `host`, `port` and `keep_alive_seconds` of `RsvpSim`.
+
     >>> with WikimediaSim(seed=1, rate=0, count=3) as sim:
-    ...     sim.url.partition("/v2")[2], sim.record(2)["meta"]["stream"]
-    ('/stream/recentchange', 'mediawiki.recentchange')
+    ...     print(sim.url.partition("/v2")[2], sim.record(2)["meta"]["stream"])
+    /stream/recentchange mediawiki.recentchange
     """
 
     path: ClassVar[str] = "/v2/stream/recentchange"
@@ -48,6 +50,7 @@ class WikimediaSim(Sim):
         super().__init__(seed, rate, count, faults, **more)
 
     def answer(self, request: Request) -> Answer:
+        """The events that a request is for, by its path, `since` and `Last-Event-ID`."""
         if "user-agent" not in request.headers:
             raise RefusedError(403, "a request must have a User-Agent")
         streams = _streams(request.path)

@@ -25,8 +25,13 @@ class MeetupRsvp(Source, name="meetup_rsvp", identity=("url",)):
     after the last record, by `since_mtime`, without gap or repeat. A line that is no JSON object is a bad
     row.
 
-    >>> meetup_rsvp(url="http://127.0.0.1:8080/2/rsvps", decode="json").schema.names[:3]
-    ['venue', 'visibility', 'response']
+    >>> from itertools import islice
+    >>> from headwater.sim import RsvpSim
+    >>> with RsvpSim(seed=1, rate=0, count=3) as sim:
+    ...     for row in islice(meetup_rsvp(url=sim.url, decode="json", since_count=2), 2):
+    ...         print(row["rsvp_id"], row["response"])
+    1700000001 yes
+    1700000002 yes
     """
 
     def __init__(
@@ -62,9 +67,11 @@ class MeetupRsvp(Source, name="meetup_rsvp", identity=("url",)):
 
     @property
     def schema(self) -> Any:
+        """Its columns, as `decode` and `metadata` have them."""
         return _TEXT if self._decoder is None else self._decoder.schema
 
     def read(self, since: Any) -> Iterator[At]:
+        """All new RSVPs of what has come at once, with the cursor after them; it goes on for ever."""
         position = Position(since, self._since_count)
         for connection in self._http.connections(lambda: Request(params=position.params)):
             for lines in connection.lines():

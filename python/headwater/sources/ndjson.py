@@ -25,8 +25,12 @@ class Ndjson(hw.Source, name="ndjson", identity=("url",)):
     and a broken connection is followed by another, which begins where the server likes. `decode`, `schema`,
     `metadata` and `headers` are as those of `sse`.
 
-    >>> ndjson("https://example.org/feed", cursor="meta.offset", resume="query:since")
-    ndjson(url='https://example.org/feed', cursor='meta.offset', resume='query:since')
+    >>> from itertools import islice
+    >>> from headwater.sim import RsvpSim
+    >>> with RsvpSim(seed=1, rate=0, count=2) as sim:
+    ...     rsvps = ndjson(sim.url, decode="json", schema="rsvp_id LONG, response STRING")
+    ...     print(list(islice(rsvps, 2)))
+    [{'rsvp_id': 1700000000, 'response': 'no'}, {'rsvp_id': 1700000001, 'response': 'yes'}]
     """
 
     def __init__(
@@ -63,9 +67,11 @@ class Ndjson(hw.Source, name="ndjson", identity=("url",)):
 
     @property
     def schema(self) -> StructType:
+        """Its columns, as `decode`, `schema` and `metadata` have them."""
         return self._decoded.schema
 
     def read(self, since: Any) -> Iterator[Any]:
+        """All whole lines of what has come at once, with the cursor of the last; reconnects by itself."""
         self._cursor = since
         for connection in self._http.connections(self._request):
             found = False

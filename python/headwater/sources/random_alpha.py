@@ -11,9 +11,8 @@ def random_alpha(len: int, rows_per_second: int = 500, seed: int | None = None) 
 
     `len` is 1 to 65536. `rows_per_second` of 0 is as fast as it can. The same `seed` gives the same values.
 
-    >>> random_alpha(len=5, seed=1)
-    random_alpha(len=5, rows_per_second=500, seed=1)
-    >>> random_alpha(len=5) == random_alpha(5, 500)
-    True
+    >>> words = random_alpha(len=5, seed=1)
+    >>> print(words, words == random_alpha(5, 500, 1))
+    random_alpha(len=5, rows_per_second=500, seed=1) True
     """
     return JvmSource("random_alpha", {"len": len, "rows_per_second": rows_per_second, "seed": seed})

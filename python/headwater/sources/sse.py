@@ -28,8 +28,13 @@ class Sse(hw.Source, name="sse", identity=("url",)):
     texts, of which repeats are dropped, a `sequence` of whole numbers, of which gaps are told as well, or
     `free`.
 
-    >>> sse("https://example.org/events", headers="Authorization: Bearer abc")
+    >>> print(sse("https://example.org/events", headers="Authorization: Bearer abc"))
     sse(url='https://example.org/events', headers=***)
+    >>> from itertools import islice
+    >>> from headwater.sim import WikimediaSim
+    >>> with WikimediaSim(seed=1, rate=0, count=2) as sim:
+    ...     print(list(islice(sse(sim.url, decode="json", schema="type STRING, user STRING"), 2)))
+    [{'type': 'new', 'user': "O'Neill"}, {'type': 'edit', 'user': 'Nowak'}]
     """
 
     def __init__(
@@ -62,9 +67,11 @@ class Sse(hw.Source, name="sse", identity=("url",)):
 
     @property
     def schema(self) -> StructType:
+        """Its columns, as `decode`, `schema` and `metadata` have them."""
         return self._decoded.schema
 
     def read(self, since: Any) -> Iterator[Any]:
+        """All whole events of what has come at once, with the last id; ends when the server says 204."""
         self._last_id, self._moments = id_in(since), Moments(since)
         ids = self._ids(None if self._moments.are_known else self._last_id or None)
         for connection in self._http.connections(self._request):

@@ -23,6 +23,11 @@ def stream(request: pytest.FixtureRequest) -> Iterator[Callable[..., RunningStre
     Options are those of `hw.stream`, and `available_now`, `apply` and `timeout` of RunningStream. All queries
     are stopped at the end of the test. The session is that of pytest-spark's fixture `spark_session` or of
     your own `spark`, where there is one, and else a new one.
+
+    >>> from headwater.testing import END, ListSource
+    >>> def test_all_rows_come(stream):
+    ...     assert stream(ListSource([1, 2, END]), available_now=True).done() == [(1,), (2,)]
+    >>> test_all_rows_come(lambda source, **options: RunningStream(spark, source, **options))  # or pytest
     """
     spark = _session(request)
     started: list[RunningStream] = []

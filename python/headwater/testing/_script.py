@@ -32,13 +32,33 @@ class _Mark:
 
 
 FAIL: Final = _Fail()
-"""Here the feed raises a RuntimeError, or with `FAIL(error)` that; started again, it goes on behind it."""
+"""Here the feed raises a RuntimeError, or with `FAIL(error)` that; started again, it goes on behind it.
+
+>>> rows = iter(ListSource([1, FAIL(OSError("gone")), 2]))
+>>> try:
+...     print(next(rows), next(rows))
+... except OSError as error:
+...     print("failed:", error)
+failed: gone
+"""
 
 PAUSE: Final = _Mark("PAUSE")
-"""Here the feed waits until the test calls `go_on()` of the source."""
+"""Here the feed waits until the test calls `go_on()` of the source.
+
+>>> source = ListSource([1, PAUSE, 2, END])
+>>> rows = iter(source)
+>>> first = next(rows)
+>>> source.go_on()
+>>> print(first, list(rows))
+1 [2]
+"""
 
 END: Final = _Mark("END")
-"""Here the feed returns. Without it, it stays open at the end of the list, as a live feed does."""
+"""Here the feed returns. Without it, it stays open at the end of the list, as a live feed does.
+
+>>> print(list(ListSource(["a", END, "never"])))
+['a']
+"""
 
 
 class _Script:
@@ -54,10 +74,12 @@ class _Script:
 class ListSource(Source):
     """Yields the items of a list, in order, and does what `FAIL`, `PAUSE` and `END` among them say.
 
+    `items` are any iterable: a row, a list of rows, an Arrow batch or `hw.CAUGHT_UP` is yielded as it is.
     Without a schema there is one column `value`, of the type of the first item.
 
-    >>> list(ListSource([1, 2, END]))
-    [1, 2]
+    >>> words = ListSource([(1, "one"), [(2, "two"), (3, "three")], END], "id LONG, word STRING")
+    >>> print(list(words))
+    [(1, 'one'), (2, 'two'), (3, 'three')]
     """
 
     _name = "list_source"
@@ -75,6 +97,7 @@ class ListSource(Source):
         return {**bound, "items": items if isinstance(items, _Script) else _Script(items)}
 
     def read(self) -> Iterator[Any]:
+        """The items, one by one, and what is to be done between them."""
         paused = 0
         start = self._script.failed_at.__dict__.pop("place", 0)
         for place, item in enumerate(self._script.items):

@@ -20,7 +20,18 @@ _STEP_SECONDS = 0.02
 
 
 class RunningStream:
-    """A query on a source, into memory. A wait ends as soon as it can; in vain, it says what was going on."""
+    """A query on a source, into memory. A wait ends as soon as it can; in vain, it says what was going on.
+
+    `available_now` sets the trigger, `apply` changes the frame before it is written, `timeout` is in seconds,
+    and `options` are those of `hw.stream`. `query` is Spark's.
+
+    >>> from headwater.testing import ListSource
+    >>> running = RunningStream(spark, ListSource([3, 4, 5]), apply=lambda frame: frame.where("value > 3"))
+    >>> rows = running.rows(2)
+    >>> running.stop()
+    >>> print(rows)
+    [Row(value=4), Row(value=5)]
+    """
 
     def __init__(
         self,
@@ -82,6 +93,7 @@ class RunningStream:
         return self.feeds
 
     def stop(self) -> None:
+        """Stops the query, and with it its feeds."""
         self.query.stop()
 
     def _so_far(self) -> list[Row]:
