@@ -82,8 +82,16 @@ format: setup ## put all sources into their canonical form
 	$(SBT) scalafmtAll scalafmtSbt
 
 .PHONY: bench
-bench: setup $(BENCH_JAR) ## sources beside their peers, about 40 minutes; ARGS=--quick for a short run
+bench: setup $(BENCH_JAR) ## sources beside their peers, about 50 minutes; ARGS=--quick for a short run
 	$(PY) bench/run.py $(ARGS)
+
+.PHONY: figures
+figures: setup ## the tables of README and wiki from bench/results.md
+	$(PY) bench/figures.py
+
+.PHONY: reference
+reference: setup ## the API reference of the wiki from the docstrings
+	$(PY) project/api_reference.py
 
 .PHONY: build
 build: setup ## wheel and sdist, in dist/
