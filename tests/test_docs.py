@@ -20,6 +20,7 @@ import headwater as hw
 from headwater.sources import random_alpha
 
 README = ROOT / "README.md"
+OPTIONS = ROOT / "wiki" / "Options-and-metrics.md"
 OTHERS = [ROOT / "CHANGELOG.md", ROOT / "python" / "README.md", ROOT / "examples" / "README.md"]
 PAGES = [README, *OTHERS, *sorted((ROOT / "wiki").glob("*.md"))]
 TIMEOUT = 300
@@ -134,14 +135,14 @@ def test_every_page_of_the_wiki_is_on_its_reading_path() -> None:
 
 
 def names_in_table(heading: str) -> list[str]:
-    """The names in backticks in the first column of the tables below a heading of the README."""
-    section = re.split(r"^#+ ", README.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    """The names in backticks in the first column of the tables below a heading of that page."""
+    section = re.split(r"^#+ ", OPTIONS.read_text(encoding="utf-8"), flags=re.MULTILINE)
     (text,) = [part for part in section if part.partition("\n")[0] == heading]
     cells = re.findall(r"^\| *(`[^|]*)\|", text, re.MULTILINE)
     return [found for cell in cells for found in re.findall(r"`(\w+)`", cell)]
 
 
-def test_the_readme_lists_the_options_that_there_are(spark_session: SparkSession) -> None:
+def test_the_wiki_lists_the_options_that_there_are(spark_session: SparkSession) -> None:
     with pytest.raises(IllegalArgumentException) as caught:
         spark_session.readStream.format("random_alpha").option("nonesuch", 1).load()
     known = re.search(r"Its options are: ([\w, ]+)\.", str(caught.value))
@@ -150,7 +151,7 @@ def test_the_readme_lists_the_options_that_there_are(spark_session: SparkSession
     assert listed == known[1].split(", ")
 
 
-def test_the_readme_lists_the_options_of_sources_in_python() -> None:
+def test_the_wiki_lists_the_options_of_sources_in_python() -> None:
     @hw.source("n LONG")
     def in_python() -> Iterator[int]:
         yield 1
@@ -165,7 +166,7 @@ def test_the_readme_lists_the_options_of_sources_in_python() -> None:
     assert [name.lower() for name in listed] == [keyword.replace("_", "") for keyword in keywords]
 
 
-def test_the_readme_lists_the_metrics_that_there_are(spark_session: SparkSession, tmp_path: Path) -> None:
+def test_the_wiki_lists_the_metrics_that_there_are(spark_session: SparkSession, tmp_path: Path) -> None:
     writer = hw.stream(spark_session, random_alpha(len=5)).writeStream.format("noop")
     query = writer.option("checkpointLocation", str(tmp_path)).start()
     try:
@@ -175,7 +176,7 @@ def test_the_readme_lists_the_metrics_that_there_are(spark_session: SparkSession
         query.stop()
 
 
-def test_the_readme_lists_the_metrics_of_partitions(spark_session: SparkSession, tmp_path: Path) -> None:
+def test_the_wiki_lists_the_metrics_of_partitions(spark_session: SparkSession, tmp_path: Path) -> None:
     class OnePartition(hw.PartitionedSource, name="one_partition", schema="n LONG"):
         def partitions(self) -> list[int]:
             return [0]

@@ -48,17 +48,18 @@ FLAT = [case for case in CASES if "<" not in case[0]]  # these are read in anoth
 
 
 @pytest.mark.parametrize("cases", [CASES, FLAT], ids=["nested", "flat"])
-@pytest.mark.parametrize("kind", ["rows", "Arrow"])
-def test_every_type_crosses_exactly(stream: Stream, kind: str, cases: list[tuple[str, list[Any]]]) -> None:
+@pytest.mark.parametrize(("kind", "limit"), [("rows", None), ("Arrow", None), ("Arrow", 1)])
+def test_every_type_crosses_exactly(
+    stream: Stream, kind: str, limit: int | None, cases: list[tuple[str, list[Any]]]
+) -> None:
     schema = ", ".join(f"c{place} {ddl}" for place, (ddl, _) in enumerate(cases))
     depth = max(len(values) for _, values in cases)
     rows = [tuple(values[n] if n < len(values) else None for _, values in cases) for n in range(depth)]
     items: list[Any] = [tuple(row) for row in rows]
     if kind == "Arrow":
         items = [Converter(parse(schema)).from_rows(items, 0)[0]]
-    assert [plain(row) for row in stream(ListSource([*items, END], schema)).to_end()] == [
-        plain(row) for row in rows
-    ]
+    query = stream(ListSource([*items, END], schema), max_rows_per_trigger=limit)
+    assert [plain(row) for row in query.to_end()] == [plain(row) for row in rows]
 
 
 def plain(value: Any) -> Any:

@@ -191,6 +191,6 @@ def test_the_rooms_of_the_jvm_that_do_without_spark_do_so(name: str) -> None:
     assert [line for line in named if not line.startswith(tuple(OF_SPARK[name]) or "nothing")] == []
 
 
-def test_two_files_stand_in_spark_s_own_package() -> None:
+def test_one_folder_stands_in_spark_s_own_package() -> None:
     files = [file for file in JVM.rglob("*.scala") if "package org.apache.spark" in file.read_text()]
     assert sorted(file.name for file in files) == ["PartitionFrames.scala", "StreamingFrames.scala"]
