@@ -44,6 +44,7 @@ private[headwater] final class Buffer(
   @GuardedBy("lock") private[this] var firstHeld = first
   @GuardedBy("lock") private[this] var taken = first - 1
   @GuardedBy("lock") private[this] var latestSeq = first - 1
+  @GuardedBy("lock") private[this] var restored = first - 1 // the newest row that was there before
   @GuardedBy("lock") private[this] var addedBytes = 0L
   @GuardedBy("lock") private[this] var blockedNanos = 0L
   @GuardedBy("lock") private[this] var blockedSince = 0L
@@ -70,7 +71,13 @@ private[headwater] final class Buffer(
   }
 
   /** Puts in what was there before this buffer, at its very beginning: nothing of it blocks. */
-  def restore(rows: Rows): Unit = locked(add(Slice.whole(rows)))
+  def restore(rows: Rows): Unit = locked {
+    add(Slice.whole(rows))
+    restored = latestSeq
+  }
+
+  /** Whether there was ever a row in it. */
+  def hasBegun: Boolean = locked(latestSeq >= first)
 
   /** The seq of the newest row; one below the first seq while there was none. */
   def latest: Long = locked(latestSeq)
@@ -154,7 +161,7 @@ private[headwater] final class Buffer(
       waitingRows = waiting,
       waitingBytes = waitingBytes,
       latest = latestSeq,
-      readRows = latestSeq - first + 1,
+      readRows = latestSeq - restored,
       blockedNanos = blockedNanos + (if (blockedAppends > 0) now - blockedSince else 0L),
       lagNanos = if (waiting == 0) 0L else now - chunks(indexOf(taken + 1)).addedAt
     )

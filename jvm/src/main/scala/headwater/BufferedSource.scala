@@ -130,7 +130,7 @@ private[headwater] final class BufferedSource(
   /** For the progress report: what is there, whatever the limits let through. */
   override def reportLatestOffset(): AnyOffset = synchronized(started)
     .map(_.store)
-    .filter(_.buffer.status.readRows > 0)
+    .filter(_.buffer.hasBegun)
     .map(store => SeqOffset(name, store.run, store.buffer.latest, store.durability))
     .orNull
 

@@ -41,6 +41,9 @@ class RangesSuite extends AnyFunSuite with ScalaCheckPropertyChecks {
         .map(_.head.partition)
         .count(_ == "p0") == 9
     )
+    forAll(widths, Gen.choose(1, 40)) { (widths, wanted) =>
+      assert(Ranges.tasks(ranges(widths), wanted, slots = 2).size >= math.min(wanted, widths.sum))
+    }
     assert(Ranges.tasks(ranges(Seq(2)), minTasks = 10, slots = 2).size == 2, "an offset cannot be cut")
     assert(Ranges.tasks(Seq.empty, minTasks = 10, slots = 2).isEmpty)
   }

@@ -105,6 +105,7 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
           val end = SeqOffset.parse(source.endOffset)
           assert(end.seq == 5 && end.durability == Durability.Log)
           assert(source.metrics.get("rowsLost") == "0" && source.metrics.get("logBytes").toLong > 0)
+          assert(source.metrics.get("rowsRead") == "1") // since this start
         }
       }
     )
