@@ -35,7 +35,7 @@ _HERE = Path(__file__).parent
 _JAR = _HERE / "scala" / "target" / f"headwater-bench-{hw.__version__}.jar"
 
 _TIMEOUT = 120.0
-_PLANNING = ("latestOffset", "getBatch", "queryPlanning")
+_PLANNING = ("latestOffset", "getOffset", "getBatch", "queryPlanning")  # a source has one of the first two
 
 
 def new_session(heap: str = "2g", java_options: str = "") -> SparkSession:
@@ -123,7 +123,7 @@ class Batch:
             report["durationMs"]["triggerExecution"] / 1000,
             report["numInputRows"],
             int(metrics.get("waitingBytes", 0)),
-            sum(report["durationMs"][step] for step in _PLANNING) / 1000,
+            sum(report["durationMs"].get(step, 0) for step in _PLANNING) / 1000,
         )
 
 
