@@ -45,8 +45,8 @@ private[headwater] object Ranges {
   private def split(ranges: Seq[PartitionRange], wanted: Int): Seq[PartitionRange] = {
     val total = ranges.map(range => BigInt(range.width)).sum
     val pieces = ranges.flatMap { range =>
-      val share =
-        (BigInt(range.width) * wanted + total - 1) / total // rounded up: there are that many at least
+      // Rounded up: there are as many as wanted, or more.
+      val share = (BigInt(range.width) * wanted + total - 1) / total
       val count = share.max(1).min(range.width).toLong
       (0L until count).map { i =>
         def border(n: Long): Long = range.start + (BigInt(range.width) * n / count).toLong

@@ -44,6 +44,7 @@ class RangesSuite extends AnyFunSuite with ScalaCheckPropertyChecks {
     forAll(widths, Gen.choose(1, 40)) { (widths, wanted) =>
       assert(Ranges.tasks(ranges(widths), wanted, slots = 2).size >= math.min(wanted, widths.sum))
     }
+    assert(Ranges.tasks(ranges(Seq(100, 100, 100)), minTasks = 4, slots = 2).size >= 4)
     assert(Ranges.tasks(ranges(Seq(2)), minTasks = 10, slots = 2).size == 2, "an offset cannot be cut")
     assert(Ranges.tasks(Seq.empty, minTasks = 10, slots = 2).isEmpty)
   }

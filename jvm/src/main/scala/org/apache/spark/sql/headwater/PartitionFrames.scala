@@ -33,7 +33,7 @@ final class PartitionFrames(
     reader: Column
 ) {
   private[this] val session = spark.asInstanceOf[classic.SparkSession]
-  private[this] val rowsLeaf = new Leaf(session, schema, isStreaming = true)
+  private[this] val rowsLeaf = new Leaf(session, schema)
 
   /** Python's function over no tasks at all. Planned once: it would take some milliseconds of each batch. */
   private[this] lazy val planned: SparkPlan = {

@@ -44,7 +44,7 @@ final class StreamingFrames(
   private[this] lazy val hadoop =
     session.sparkContext.broadcast(new SerializableConfiguration(session.sessionState.newHadoopConf()))
 
-  private[this] val leaf = new Leaf(session, schema, isStreaming = true)
+  private[this] val leaf = new Leaf(session, schema)
 
   /** @param number
     *   of the rows in [[PlannedRows]]
@@ -61,16 +61,16 @@ final class StreamingFrames(
   }
 }
 
-/** Frames over RDDs of one schema.
+/** Streaming frames over RDDs of one schema.
   *
   * Spark would analyse the plan of every frame, which takes some milliseconds of each batch, and find the same each
   * time: the plan is one leaf. So it is asked once, and the frames are copies that differ in their rows.
   */
-private[headwater] final class Leaf(session: classic.SparkSession, schema: StructType, isStreaming: Boolean) {
+private[headwater] final class Leaf(session: classic.SparkSession, schema: StructType) {
 
   private[this] lazy val analysed: LogicalPlan = {
     val none = session.sparkContext.emptyRDD[InternalRow]
-    val plan = session.internalCreateDataFrame(none, schema, isStreaming).queryExecution.analyzed
+    val plan = session.internalCreateDataFrame(none, schema, isStreaming = true).queryExecution.analyzed
     // Spark collects the ids of all frames of a plan there, and the copies would share the collection.
     plan.unsetTagValue(classic.Dataset.DATASET_ID_TAG)
     plan
