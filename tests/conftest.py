@@ -16,6 +16,7 @@ from pyspark import cloudpickle
 from pytest_spark.config import SparkConfigBuilder
 
 from headwater import HeadwaterError
+from headwater._author import registry
 from headwater._spark.jar import verified_jar
 from headwater.testing import stream
 
@@ -153,3 +154,14 @@ def no_query_survives(request: pytest.FixtureRequest) -> Iterator[None]:
         for query in active:
             query.stop()
         assert not active, f"the test left queries behind: {[query.id for query in active]}"
+
+
+@pytest.fixture(autouse=True)
+def sources_end_with_their_test() -> Iterator[None]:
+    """Names of sources are one to a process, and which tests share a process differs from run to run."""
+    before = dict(registry._sources)
+    yield
+    for name, cls in list(registry._sources.items()):
+        if before.get(name) is not cls and not cls.__module__.startswith("headwater.sources."):
+            del registry._sources[name]
+    registry._sources.update(before)
