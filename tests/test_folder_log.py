@@ -14,7 +14,7 @@ import pytest
 from processes import ROOT
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from test_log import Checkpointed
+from test_log import Checkpointed, Sink, by_partition
 
 from headwater.testing import RunningStream
 
@@ -39,7 +39,7 @@ def source(folder: Path) -> FolderLog:
 @pytest.fixture
 def checkpoint(spark_session: SparkSession, tmp_path: Path) -> Checkpointed:
     spark_session.sparkContext.addPyFile(str(ROOT / "examples" / "folder_log.py"))
-    return Checkpointed(spark_session, tmp_path / "checkpoint")
+    return Checkpointed(spark_session, tmp_path / "checkpoint", Sink(comparable=by_partition))
 
 
 def numbered(start: int, end: int) -> bytes:
@@ -58,14 +58,6 @@ def rows_of(file: Path) -> list[tuple[str, int, str]]:
     lines = file.read_bytes().split(b"\n")[:-1]
     positions = itertools.accumulate((len(line) + 1 for line in lines), initial=0)
     return [(file.name, position, line.decode()) for position, line in zip(positions, lines, strict=False)]
-
-
-def by_file(rows: list[Any]) -> dict[str, list[Any]]:
-    """In the order in which they came."""
-    found: dict[str, list[Any]] = {}
-    for row in rows:
-        found.setdefault(row[0], []).append(tuple(row))
-    return found
 
 
 def all_of(folder: Path) -> dict[str, list[Any]]:
@@ -148,7 +140,7 @@ def test_each_line_comes_once_and_in_order_while_files_grow_and_new_ones_appear(
         checkpoint.until(query, 300)
         append(folder / "f.log", numbered(0, 50))
         checkpoint.until(query, 700)
-    assert by_file(checkpoint.sink.rows) == all_of(folder)
+    assert by_partition(checkpoint.sink.rows) == all_of(folder)
     assert sum(map(len, all_of(folder).values())) == 700
     assert max(map(len, batches.values())) <= 150
 
@@ -161,7 +153,7 @@ def test_a_batch_has_as_many_lines_as_it_may_have(
         append(folder / f"{number}.log", numbered(0, 300) * (number + 1))
     checkpoint.drain(source, max_rows_per_trigger=130)
     sizes = [len(batch) for batch in checkpoint.sink.batches.values()]
-    assert by_file(checkpoint.sink.rows) == all_of(folder)
+    assert by_partition(checkpoint.sink.rows) == all_of(folder)
     assert max(sizes) == 130
     assert files > 1 or sizes == [130, 130, 40]
 
@@ -174,7 +166,7 @@ def test_files_are_cut_anywhere_for_more_tasks(
     checkpoint.sink.columns = ["*", F.spark_partition_id()]
     checkpoint.drain(source, min_partitions=23)
     rows = checkpoint.sink.rows
-    assert by_file([row[:3] for row in rows]) == all_of(folder)
+    assert by_partition([row[:3] for row in rows]) == all_of(folder)
     assert len({task for *_, task in rows}) > 15
 
 
@@ -194,7 +186,7 @@ def test_a_query_begins_where_it_is_told_to(
     checkpoint.drain(source, start_from="latest")
     read = [row[2] for row in checkpoint.sink.rows if row[0] == "a.log"]
     assert read == [str(n) for n in range(first, 5)]
-    assert by_file(checkpoint.sink.rows)["new.log"] == [("new.log", 0, "1")]
+    assert by_partition(checkpoint.sink.rows)["new.log"] == [("new.log", 0, "1")]
 
 
 def test_a_query_cannot_begin_at_a_time_as_no_file_knows_one(
@@ -240,7 +232,7 @@ def test_a_file_that_is_harmed_fails_the_query_or_is_left_out(
     append(folder / "b.log", b"2\n")
     assert said in checkpoint.failure(source)
     checkpoint.drain(source, fail_on_data_loss=False)
-    assert [row[2] for row in by_file(checkpoint.sink.rows)["b.log"]] == ["1", "2"]
+    assert [row[2] for row in by_partition(checkpoint.sink.rows)["b.log"]] == ["1", "2"]
     assert len(checkpoint.sink.rows) == 5
 
 

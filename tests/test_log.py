@@ -47,10 +47,12 @@ class Sink:
     batches: dict[int, list[Any]] = field(default_factory=dict)
     after: Callable[[int], None] = lambda batch: None
     columns: list[str] = field(default_factory=lambda: ["*"])
+    comparable: Callable[[list[Any]], Any] = list
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         rows = [tuple(row) for row in frame.select(*self.columns).collect()]
-        assert self.batches.setdefault(batch, rows) == rows, f"batch {batch} is another one now"
+        before = self.batches.setdefault(batch, rows)
+        assert self.comparable(before) == self.comparable(rows), f"batch {batch} is another one now"
         self.after(batch)
 
     @property
@@ -58,13 +60,21 @@ class Sink:
         return list(itertools.chain.from_iterable(self.batches[n] for n in sorted(self.batches)))
 
 
+def by_partition(rows: list[Any]) -> dict[str, list[Any]]:
+    """In the order in which they came; their first column is the partition."""
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        found.setdefault(row[0], []).append(tuple(row))
+    return found
+
+
 class Checkpointed:
     """Queries on one checkpoint, one after the other."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, sink: Sink | None = None) -> None:
         self.spark = spark
         self.folder = folder
-        self.sink = Sink()
+        self.sink = sink or Sink()
 
     def running(self, source: Any, **options: Any) -> AbstractContextManager[Any]:
         return self.reading(hw.stream(self.spark, source, **options))

@@ -373,6 +373,17 @@ def test_big_ranges_are_cut_for_more_tasks(upstream: Upstream, spark_session: Sp
     assert tasks == [8]
 
 
+def test_a_batch_that_is_run_again_with_other_tasks_has_the_same_rows(upstream: Upstream, runs: Runs) -> None:
+    for p in "abcd":
+        upstream.put(p, 20)
+    runs.run(upstream.source())
+    for file in ("0", ".0.crc"):
+        (runs.folder / "commits" / file).unlink()
+    before = runs.batches.pop(0)
+    runs.run(upstream.source(), min_partitions=3)
+    assert of(before) == of(runs.batches[0]) == numbers(a=20, b=20, c=20, d=20)
+
+
 def test_two_queries_of_one_source_are_independent(upstream: Upstream, stream: Stream) -> None:
     upstream.put("a", 50)
     one, two = stream(upstream.source()), stream(upstream.source(), max_rows_per_trigger=7)

@@ -14,7 +14,7 @@ import pytest
 from processes import ROOT, wait_until
 from pyspark.sql import SparkSession
 from servers import PASSWORD, RedisServer, redis_server
-from test_log import Checkpointed
+from test_log import Checkpointed, Sink, by_partition
 
 import headwater as hw
 from headwater.testing import RunningStream
@@ -36,7 +36,7 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 @pytest.fixture
 def checkpoint(spark_session: SparkSession, tmp_path: Path) -> Checkpointed:
     spark_session.sparkContext.addPyFile(str(ROOT / "examples" / "redis_streams.py"))
-    return Checkpointed(spark_session, tmp_path / "checkpoint")
+    return Checkpointed(spark_session, tmp_path / "checkpoint", Sink(comparable=by_partition))
 
 
 def streams(server: RedisServer, match: str = "s:*") -> RedisStreams:
@@ -57,16 +57,8 @@ def entries(key: str, *numbers: int) -> list[Any]:
     return [(key, id_at(n), {"n": str(n), "word": f"Grüße {n}"}) for n in numbers]
 
 
-def by_key(rows: list[Any]) -> dict[str, list[Any]]:
-    """In the order in which they came."""
-    found: dict[str, list[Any]] = {}
-    for row in rows:
-        found.setdefault(row[0], []).append(tuple(row))
-    return found
-
-
 def numbers(rows: list[Any], key: str = "s:a") -> list[int]:
-    return [int(fields["n"]) for _, _, fields in by_key(rows).get(key, [])]
+    return [int(fields["n"]) for _, _, fields in by_partition(rows).get(key, [])]
 
 
 # Without Spark
@@ -162,7 +154,7 @@ def test_each_entry_comes_once_and_in_order_while_streams_grow_and_new_ones_appe
         checkpoint.until(query, 700)
     counts = {"s:a": 300, "s:b": 100, "s:c": 100, "s:d": 100, "s:e": 50, "s:f": 50}
     expected = {key: entries(key, *range(count)) for key, count in counts.items()}
-    assert by_key(checkpoint.sink.rows) == expected
+    assert by_partition(checkpoint.sink.rows) == expected
     assert max(map(len, batches.values())) <= 150
 
 
@@ -249,7 +241,7 @@ def test_a_key_that_is_deleted_fails_the_query_or_is_left_out(
             query.awaitTermination(60)
     add(server, "s:b", 10, 20)
     checkpoint.drain(source, fail_on_data_loss=False)
-    assert by_key(checkpoint.sink.rows) == {
+    assert by_partition(checkpoint.sink.rows) == {
         "s:a": entries("s:a", *range(10)),
         "s:b": entries("s:b", *range(20)),
     }
@@ -272,7 +264,7 @@ def test_a_query_goes_on_exactly_after_redis_was_killed(tmp_path: Path, checkpoi
                 for key in keys:
                     add(server, key, begun, begun + 100)
             checkpoint.until(query, 600)
-    assert by_key(checkpoint.sink.rows) == {key: entries(key, *range(300)) for key in keys}
+    assert by_partition(checkpoint.sink.rows) == {key: entries(key, *range(300)) for key in keys}
     assert max(map(len, checkpoint.sink.batches.values())) <= 30
 
 
