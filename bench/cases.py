@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Load = Callable[[SparkSession, int], DataFrame]
     LoadFrom = Callable[[SparkSession, str], DataFrame]
 
-__all__ = ["BARS", "BUFFER_BYTES", "CASES", "OURS", "Case", "WebCase"]
+__all__ = ["BARS", "BUFFER_BYTES", "CASES", "IDLE_TOGETHER", "OURS", "Case", "WebCase"]
 
 BUFFER_BYTES = 64 << 20
 """For the cases of memory: the default of the option."""
@@ -33,6 +33,9 @@ STARTUP_ROWS = 46_000_000
 
 EVEN: dict[str, str | int] = {"max_rows_per_trigger": EVEN_ROWS}
 
+IDLE_TOGETHER = 3
+"""Cases that two cores have room for, with a row per second each."""
+
 OURS = ("random_alpha", "python_arrow", "python_tuples", "python_log", "partitioned")
 """The cases that are headwater's; the others are their peers."""
 
@@ -42,12 +45,14 @@ class Case:
     """A stream to measure.
 
     `load` makes it. A source that makes only as much as it is asked for has `asks`, rows per second to begin
-    with; `load` then gets what to ask for. Otherwise that is 0 and means nothing.
+    with; `load` then gets what to ask for. Otherwise that is 0 and means nothing. One that is `still` has two
+    rows, and then none.
     """
 
     name: str
     load: Load
     asks: int = 0
+    still: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ def api(format: str, **options: int) -> Load:
     return load
 
 
-def partitioned(count: int, settings: dict[str, str | int] | None = None, paced: bool = False) -> Load:
+def partitioned(count: int, settings: dict[str, str | int] | None = None) -> Load:
     """The partitioned source of feeds.py; batches are as large as those of the API beside it."""
 
     def load(spark: SparkSession, _: int) -> DataFrame:
@@ -103,8 +108,21 @@ def partitioned(count: int, settings: dict[str, str | int] | None = None, paced:
 
         import headwater as hw
 
-        source = feeds.Partitioned(count=count, paced=paced)
+        source = feeds.Partitioned(count=count)
         return hw.stream(spark, source, **(settings or {"max_rows_per_trigger": API_ROWS}))
+
+    return load
+
+
+def paced_partition(count: int = 1 << 60) -> Load:
+    """A partition of feeds.py with a row per second, until it has so many."""
+
+    def load(spark: SparkSession, _: int) -> DataFrame:
+        import feeds
+
+        import headwater as hw
+
+        return hw.stream(spark, feeds.PacedPartition(count=count), on_error="fail")
 
     return load
 
@@ -194,12 +212,14 @@ CASES: dict[str, tuple[Case | WebCase, ...]] = {
         Case("python_log", feed("python_paced", LOG, rows_per_second=50)),
         Case("api_simple", api("api_paced", rowsPerSecond=50)),
     ),
-    # One row per second.
+    # One row per second, or none. So many run at a time, in this order: those that a bar compares.
     "idle": (
         Case("random_alpha", stream("random_alpha", len=9, rowsPerSecond=1)),
         Case("python_tuples", feed("python_paced", rows_per_second=1)),
-        Case("partitioned", partitioned(1, {"on_error": "fail"}, paced=True)),
         Case("rate", stream("rate", rowsPerSecond=1)),
+        Case("partitioned", paced_partition()),
+        Case("api_partition", api("api_partition")),
+        Case("partitioned_still", paced_partition(count=2), still=True),
     ),
     # On a checkpoint in whose log so many rows wait that they weigh a gigabyte.
     "startup": (
@@ -229,7 +249,7 @@ BARS: tuple[Bar, ...] = (
     NoLaterThan("python_tuples", "api_simple"),
     IdleAtMost("random_alpha", 3, "rate"),
     IdleAtMost("python_tuples", 3, "rate"),
-    IdleAtMost("partitioned", 3, "rate"),
+    IdleAtMost("partitioned", 0, "api_partition"),
     StartsWithin("python_log", 10, 64),
     Flat("random_alpha", 10),
     Flat("python_arrow", 10),

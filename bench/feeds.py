@@ -12,7 +12,7 @@ import rows
 
 import headwater as hw
 
-__all__ = ["partitioned", "python_arrow", "python_paced", "python_some", "python_tuples"]
+__all__ = ["PacedPartition", "Partitioned", "python_arrow", "python_paced", "python_some", "python_tuples"]
 
 
 @hw.source(rows.SCHEMA)
@@ -38,17 +38,11 @@ def python_paced(rows_per_second: int) -> Iterator[rows.Row]:
         yield pace.row(n)
 
 
-@cache
-def _pace(rows_per_second: float) -> rows.Pace:
-    """One clock for all instances of a source: each with its own would have offsets go back."""
-    return rows.Pace(rows_per_second)
-
-
 class Partitioned(hw.PartitionedSource, name="partitioned", schema=rows.SCHEMA):
-    """Partitions that never end; or that have a row each second, all together."""
+    """Partitions that never end."""
 
-    def __init__(self, count: int, paced: bool = False) -> None:
-        self._count, self._pace = count, _pace(1 / count) if paced else None
+    def __init__(self, count: int) -> None:
+        self._count = count
 
     def partitions(self) -> list[int]:
         return list(range(self._count))
@@ -57,7 +51,7 @@ class Partitioned(hw.PartitionedSource, name="partitioned", schema=rows.SCHEMA):
         return 0
 
     def latest(self, partition: int) -> int:
-        return self._pace.due() if self._pace else 1 << 60
+        return 1 << 60
 
     def read(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
         left = end - start
@@ -68,4 +62,26 @@ class Partitioned(hw.PartitionedSource, name="partitioned", schema=rows.SCHEMA):
                 return
 
 
-partitioned = Partitioned
+@cache
+def _clock() -> rows.Pace:
+    """One for all instances of a source: with each its own, offsets would go back."""
+    return rows.Pace(1)
+
+
+class PacedPartition(hw.PartitionedSource, name="paced_partition", schema=rows.SCHEMA):
+    """One partition with a row per second, until it has so many."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def partitions(self) -> list[int]:
+        return [0]
+
+    def earliest(self, partition: int) -> int:
+        return 0
+
+    def latest(self, partition: int) -> int:
+        return min(self._count, _clock().due())
+
+    def read(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        yield rows.some(end - start)

@@ -35,5 +35,5 @@ def measure(spark: SparkSession, case: Case, settings: Settings) -> Sample:
         return {
             "cpu": percent * (cpu_seconds() - used - compiling),
             "compiler": percent * compiling,
-            "batches": len(batches_since(query, settled, least=1)),
+            "batches": len(batches_since(query, settled, least=0 if case.still else 1)),
         }

@@ -79,7 +79,16 @@ class Paced(_Format):
         return PacedReader(float(self.options["rowsPerSecond"]))
 
 
-FORMATS = (Arrow, Tuples, Simple, Paced)
+class Partition(_Format):
+    @classmethod
+    def name(cls) -> str:
+        return "api_partition"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return PartitionReader()
+
+
+FORMATS = (Arrow, Tuples, Simple, Paced, Partition)
 
 
 class Reader(DataSourceStreamReader):
@@ -134,6 +143,25 @@ class PacedReader(SimpleDataSourceStreamReader):
     def readBetweenOffsets(self, start: Offset, end: Offset) -> Iterator[rows.Row]:  # noqa: N802
         """Spark asks for it when a first batch is empty."""
         return iter([self._pace.row(n) for n in range(start["row"], end["row"])])
+
+
+class PartitionReader(DataSourceStreamReader):
+    """One partition with a row per second."""
+
+    def __init__(self) -> None:
+        self._pace = rows.Pace(1)
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        return {"row": 0}
+
+    def latestOffset(self, start: Offset, limit: object) -> Offset:  # noqa: N802
+        return {"row": max(start["row"], self._pace.due())}
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        return [InputPartition(end["row"] - start["row"])]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        yield rows.some(partition.value)
 
 
 def serve_lines(rows_per_second: int) -> int:

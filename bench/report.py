@@ -52,7 +52,10 @@ def _tables(results: Results, verdicts: Sequence[Verdict]) -> list[tuple[str, Ta
         tables.append(("50 rows per second: delay of a row in ms", _delay(results["delay"])))
     if "idle" in results:
         tables.append(
-            ("One row per second: CPU time of JVM and Python in % of one core", _idle(results["idle"]))
+            (
+                "One row per second, or none: CPU time of JVM and Python in % of one core",
+                _idle(results["idle"]),
+            )
         )
     if "startup" in results:
         tables.append(("A gigabyte of waiting log: the first batch", _startup(results["startup"])))
@@ -63,13 +66,14 @@ def _tables(results: Results, verdicts: Sequence[Verdict]) -> list[tuple[str, Ta
 
 
 def _throughput(cases: dict[str, list[Sample]]) -> Table:
-    """When warm, and in the first query of a JVM; and how many times as many ours make."""
+    """When warm, and in the first query of a JVM; what a row costs; and how many times as many ours make."""
     ours = [name for name in OURS if name in cases]
-    made = ("median", "least", "most", "first query", "rows in a batch")
+    made = ("median", "least", "most", "CPU of a row, ns", "first query", "rows in a batch")
     table: Table = [("case", *made, *(f"{name} makes" for name in ours))]
     for name, samples in cases.items():
         ratios = (middle(cases[own], "rate") / middle(samples, "rate") for own in ours)
-        figures = (f"{middle(samples, figure):,.0f}" for figure in ("first", "batch_rows"))
+        cpu = f"{1e9 * middle(samples, 'cpu_per_row'):,.0f}"
+        figures = (cpu, *(f"{middle(samples, figure):,.0f}" for figure in ("first", "batch_rows")))
         times = (f"{ratio:.2f} times" for ratio in ratios)
         table.append((name, *_spread(samples, "rate", ",.0f"), *figures, *times))
     return table

@@ -18,7 +18,7 @@ from itertools import chain, repeat
 
 import pyarrow as pa
 
-__all__ = ["BATCH_ROWS", "LINES", "SCHEMA", "Pace", "Row", "batches", "lines", "tuples"]
+__all__ = ["BATCH_ROWS", "LINES", "SCHEMA", "Pace", "Row", "batches", "lines", "some", "tuples"]
 
 SCHEMA = "timestamp TIMESTAMP, value STRING"
 
@@ -41,6 +41,11 @@ def tuples() -> Iterator[Row]:
 
 def batches() -> Iterator[pa.RecordBatch]:
     return chain.from_iterable(repeat(_batches()))
+
+
+def some(count: int) -> pa.RecordBatch:
+    """The first few, as one batch."""
+    return _batches()[0].slice(0, count)
 
 
 @cache

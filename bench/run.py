@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from bars import Bar, Results, Sample
-from cases import BARS, CASES
+from cases import BARS, CASES, IDLE_TOGETHER
 from figures import main as renew_pages
 from report import console, machine, markdown
 from settings import FULL, QUICK, Settings
@@ -84,8 +84,9 @@ def measure_round(kind: str, names: list[str], settings: Settings) -> Iterator[M
     if kind == "delay":
         yield Worker(kind, names, settings).result()
     elif kind == "idle":
-        for worker in [Worker(kind, [name], settings) for name in names]:
-            yield worker.result()
+        for first in range(0, len(names), IDLE_TOGETHER):
+            for worker in [Worker(kind, [name], settings) for name in names[first : first + IDLE_TOGETHER]]:
+                yield worker.result()
     else:
         for name in names:
             yield Worker(kind, [name], settings).result()

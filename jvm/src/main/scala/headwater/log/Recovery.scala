@@ -48,7 +48,7 @@ private[log] object Recovery extends Logging {
           offset.seq,
           s"The checkpoint is at $offset, and the log in ${files.pathOf("")} ends with row ${scan.next - 1}"
         )
-    case (Some(manifest), Some(offset)) if manifest.first == offset.seq + 1 && scan.commits.isEmpty => scan
+    case (Some(manifest), Some(offset)) if isBefore(manifest, offset) && scan.commits.isEmpty => scan
     case (Some(manifest), Some(offset)) =>
       throw new InvalidOffsetException(
         s"The checkpoint is at $offset, which is not of the log in ${files.pathOf("")} (run ${manifest.run}): since that log " +
@@ -56,6 +56,32 @@ private[log] object Recovery extends Logging {
           "durability to memory, or remove that folder to begin a new log after this offset."
       )
   }
+
+  /** Before a query leaves a log for memory: rows that wait there would be passed over. A log that the checkpoint does not
+    * speak of was left before.
+    */
+  def checkLeft(files: LogFiles, known: Option[SeqOffset], failOnDataLoss: Boolean): Unit =
+    Manifest
+      .read(files)
+      .filter(manifest => known.forall(at => at.run == manifest.run || isBefore(manifest, at)))
+      .foreach { manifest =>
+        val first = known.fold(manifest.first)(_.seq + 1)
+        val next = LogScan.of(files, manifest.first).next
+        if (first < next) {
+          val what =
+            s"No batch has taken the rows $first to ${next - 1} of source '${manifest.source}', which wait in the log in " +
+              s"${files.pathOf("")}, and with durability=memory none would"
+          if (failOnDataLoss)
+            throw new DataLossException(
+              s"$what. Run the query with durability=log until its batches have taken them, or set the option failOnDataLoss " +
+                "to false to go on without them."
+            )
+          logWarning(s"$what: going on without them, as failOnDataLoss is false")
+        }
+      }
+
+  /** A log that was begun behind rows that were in memory, and of which no batch has been taken. */
+  private def isBefore(manifest: Manifest, offset: SeqOffset): Boolean = manifest.first == offset.seq + 1
 
   /** Rows that Spark was offered and that are gone. */
   private def lost(settings: LogStore.Settings, scan: LogScan, upTo: Long, what: String): LogScan = {

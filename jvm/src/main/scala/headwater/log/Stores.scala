@@ -4,6 +4,7 @@ import java.net.URI
 import java.nio.file.{Path, Paths}
 
 import headwater._
+import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{Path => HadoopPath}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.{classic, SparkSession}
@@ -30,6 +31,8 @@ private[headwater] object Stores extends Logging {
         logWarning(
           "there is no checkpointLocation, so rows wait in memory: executors do not see the driver's temporary folder"
         )
+      if (exists(spark, folder))
+        Recovery.checkLeft(files(spark, folder), known, options.failOnDataLoss)
       val first = known.fold(0L)(_.seq + 1)
       new MemoryStore(newRun(), new Buffer(options.bufferRows, options.bufferBytes, first, nanoTime))
     } else {
@@ -45,7 +48,7 @@ private[headwater] object Stores extends Logging {
   def files(spark: SparkSession, folder: String): LogFiles = {
     val path = new HadoopPath(folder)
     if (isLocal(path)) new LocalFiles(localPath(path.toUri), durable = !isTemporary(folder))
-    else new HadoopFiles(path, spark.asInstanceOf[classic.SparkSession].sessionState.newHadoopConf())
+    else new HadoopFiles(path, hadoopConf(spark))
   }
 
   /** A log of that source, as the options say. One feed that is not resumable is what most have. */
@@ -75,6 +78,14 @@ private[headwater] object Stores extends Logging {
     ),
     options.failOnDataLoss
   )
+
+  private def exists(spark: SparkSession, folder: String): Boolean = {
+    val path = new HadoopPath(folder)
+    path.getFileSystem(hadoopConf(spark)).exists(path)
+  }
+
+  private def hadoopConf(spark: SparkSession): Configuration =
+    spark.asInstanceOf[classic.SparkSession].sessionState.newHadoopConf()
 
   private def isLocal(path: HadoopPath): Boolean = Option(path.toUri.getScheme).forall(_ == "file")
 

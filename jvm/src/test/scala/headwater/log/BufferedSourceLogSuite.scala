@@ -255,6 +255,57 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
     }
   }
 
+  test("a log is not left for memory while rows wait in it, unless the user says so") {
+    val script = newScript()
+    val waits = Seq("minRowsPerTrigger" -> "100", "maxTriggerDelay" -> "1h")
+    def inMemory(checkpoint: File, options: (String, String)*) =
+      collecting(script, checkpoint, (("durability" -> "memory") +: options): _*)
+    def takes(running: (StreamingQuery, Seen))(rows: Long*): Unit = {
+      val (query, seen) = running
+      awaitRows(query, seen)(rows: _*)
+      query.processAllAvailable() // and its commit: in memory a batch cannot come again
+      query.stop()
+    }
+    def leaves(checkpoint: File, values: Long*): Unit = {
+      val (query, _) = collecting(script, checkpoint, waits: _*)
+      script.give(values: _*)
+      query.stop()
+    }
+    def refused(checkpoint: File, rows: String): Unit = {
+      val (query, seen) = inMemory(checkpoint)
+      val error = rootCause(intercept[StreamingQueryException](query.awaitTermination()))
+      assert(error.isInstanceOf[DataLossException] && error.getMessage.contains(s"taken the rows $rows of"))
+      assert(seen.isEmpty)
+    }
+    withTempDir { checkpoint =>
+      leaves(checkpoint, 1, 2, 3)
+      refused(checkpoint, "0 to 2") // there is no batch yet
+      val taking = collecting(script, checkpoint)
+      takes(taking)(1, 2, 3)
+      leaves(checkpoint, 4)
+      refused(checkpoint, "3 to 3")
+      val without = inMemory(checkpoint, "failOnDataLoss" -> "false")
+      script.give(5)
+      takes(without)(5)
+      val again = inMemory(checkpoint) // it was left before
+      script.give(6)
+      takes(again)(6)
+    }
+    withTempDir { checkpoint =>
+      val query = inMemory(checkpoint)
+      script.give(1)
+      takes(query)(1)
+      assert(!new File(checkpoint, "sources").exists(), "there was no log, and none is looked for")
+      leaves(checkpoint, 2)
+      refused(checkpoint, "1 to 1")
+      val taking = collecting(script, checkpoint)
+      takes(taking)(2)
+      val back = inMemory(checkpoint)
+      script.give(3)
+      takes(back)(3)
+    }
+  }
+
   test("a second query on the same checkpoint is refused while the first runs, which goes on") {
     val script = newScript()
     withTempDir { checkpoint =>
