@@ -73,7 +73,7 @@ class IdleAtMost:
     def judge(self, results: Results) -> Verdict:
         idle = results[self.kind]
         more = median(a["cpu"] - b["cpu"] for a, b in zip(idle[self.case], idle[self.than], strict=True))
-        bar = f"{self.case}: idle, at most {self.points:g} % of one core above {self.than}"
+        bar = f"{self.case}: {self.kind}, at most {self.points:g} % of one core above {self.than}"
         return Verdict(bar, f"{more:+.1f} %", more <= self.points)
 
 

@@ -45,14 +45,12 @@ class Case:
     """A stream to measure.
 
     `load` makes it. A source that makes only as much as it is asked for has `asks`, rows per second to begin
-    with; `load` then gets what to ask for. Otherwise that is 0 and means nothing. One that is `still` has two
-    rows, and then none.
+    with; `load` then gets what to ask for. Otherwise that is 0 and means nothing.
     """
 
     name: str
     load: Load
     asks: int = 0
-    still: bool = False
 
 
 @dataclass(frozen=True)
@@ -212,14 +210,18 @@ CASES: dict[str, tuple[Case | WebCase, ...]] = {
         Case("python_log", feed("python_paced", LOG, rows_per_second=50)),
         Case("api_simple", api("api_paced", rowsPerSecond=50)),
     ),
-    # One row per second, or none. So many run at a time, in this order: those that a bar compares.
+    # One row per second. So many run at a time, in this order: those that a bar compares.
     "idle": (
         Case("random_alpha", stream("random_alpha", len=9, rowsPerSecond=1)),
         Case("python_tuples", feed("python_paced", rows_per_second=1)),
         Case("rate", stream("rate", rowsPerSecond=1)),
         Case("partitioned", paced_partition()),
         Case("api_partition", api("api_partition")),
-        Case("partitioned_still", paced_partition(count=2), still=True),
+    ),
+    # Two rows, and then none.
+    "still": (
+        Case("partitioned", paced_partition(count=2)),
+        Case("api_partition", api("api_partition", count=2)),
     ),
     # On a checkpoint in whose log so many rows wait that they weigh a gigabyte.
     "startup": (
@@ -249,7 +251,8 @@ BARS: tuple[Bar, ...] = (
     NoLaterThan("python_tuples", "api_simple"),
     IdleAtMost("random_alpha", 3, "rate"),
     IdleAtMost("python_tuples", 3, "rate"),
-    IdleAtMost("partitioned", 0, "api_partition"),
+    IdleAtMost("partitioned", 3, "api_partition"),
+    IdleAtMost("partitioned", 0, "api_partition", kind="still"),
     StartsWithin("python_log", 10, 64),
     Flat("random_alpha", 10),
     Flat("python_arrow", 10),

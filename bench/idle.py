@@ -21,12 +21,12 @@ HEAP = "1g"
 JAVA_OPTIONS = "-Xms1g -XX:-UseDynamicNumberOfCompilerThreads"
 
 
-def measure(spark: SparkSession, case: Case, settings: Settings) -> Sample:
+def measure(spark: SparkSession, case: Case, settings: Settings, least_batches: int = 1) -> Sample:
     jvm = Jvm(spark).pid
     # No trigger is set: Spark then asks the source every 10 ms whether there is something new.
     query = case.load(spark, case.asks).writeStream.format("noop").start()
     with running(query):
-        batches_since(query, start=0, least=2)
+        batches_since(query, start=0, least=1)
         let_run(query, settings.idle_settle)
         settled, since, used, compiled = time.time(), time.monotonic(), cpu_seconds(), compiler_seconds(jvm)
         let_run(query, settings.idle_seconds)
@@ -35,5 +35,5 @@ def measure(spark: SparkSession, case: Case, settings: Settings) -> Sample:
         return {
             "cpu": percent * (cpu_seconds() - used - compiling),
             "compiler": percent * compiling,
-            "batches": len(batches_since(query, settled, least=0 if case.still else 1)),
+            "batches": len(batches_since(query, settled, least_batches)),
         }

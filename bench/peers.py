@@ -85,7 +85,7 @@ class Partition(_Format):
         return "api_partition"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return PartitionReader()
+        return PartitionReader(int(self.options.get("count", 1 << 60)))
 
 
 FORMATS = (Arrow, Tuples, Simple, Paced, Partition)
@@ -146,16 +146,17 @@ class PacedReader(SimpleDataSourceStreamReader):
 
 
 class PartitionReader(DataSourceStreamReader):
-    """One partition with a row per second."""
+    """One partition with a row per second, until it has so many."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int) -> None:
+        self._count = count
         self._pace = rows.Pace(1)
 
     def initialOffset(self) -> Offset:  # noqa: N802
         return {"row": 0}
 
     def latestOffset(self, start: Offset, limit: object) -> Offset:  # noqa: N802
-        return {"row": max(start["row"], self._pace.due())}
+        return {"row": max(start["row"], min(self._count, self._pace.due()))}
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         return [InputPartition(end["row"] - start["row"])]

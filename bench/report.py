@@ -52,11 +52,10 @@ def _tables(results: Results, verdicts: Sequence[Verdict]) -> list[tuple[str, Ta
         tables.append(("50 rows per second: delay of a row in ms", _delay(results["delay"])))
     if "idle" in results:
         tables.append(
-            (
-                "One row per second, or none: CPU time of JVM and Python in % of one core",
-                _idle(results["idle"]),
-            )
+            ("One row per second: CPU time of JVM and Python in % of one core", _idle(results["idle"]))
         )
+    if "still" in results:
+        tables.append(("No row: CPU time of JVM and Python in % of one core", _idle(results["still"])))
     if "startup" in results:
         tables.append(("A gigabyte of waiting log: the first batch", _startup(results["startup"])))
     if "memory" in results:

@@ -83,7 +83,7 @@ def measure_round(kind: str, names: list[str], settings: Settings) -> Iterator[M
     """
     if kind == "delay":
         yield Worker(kind, names, settings).result()
-    elif kind == "idle":
+    elif kind in ("idle", "still"):
         for first in range(0, len(names), IDLE_TOGETHER):
             for worker in [Worker(kind, [name], settings) for name in names[first : first + IDLE_TOGETHER]]:
                 yield worker.result()

@@ -24,6 +24,7 @@ class Settings:
     idle_repeats: int = 3
     idle_settle: float = 12
     idle_seconds: float = 20
+    still_repeats: int = 2
     startup_repeats: int = 1
     memory_repeats: int = 1
     memory_warmup: float = 10
@@ -52,6 +53,7 @@ QUICK = Settings(
     idle_repeats=1,
     idle_settle=3,
     idle_seconds=5,
+    still_repeats=1,
     memory_warmup=5,
     memory_settle=5,
     memory_seconds=9,

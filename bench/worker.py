@@ -15,6 +15,7 @@ import idle
 import memory
 import partitions
 import startup
+import still
 import throughput
 import web
 from cases import CASES
@@ -27,6 +28,7 @@ KINDS: dict[str, Any] = {
     "partitions": partitions,
     "delay": delay,
     "idle": idle,
+    "still": still,
     "startup": startup,
     "memory": memory,
 }
