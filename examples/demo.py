@@ -3,8 +3,8 @@
 Three processes: this one has the simulator of Meetup's feed, and draws the tables. The query is a child, with
 Spark's JVM below it. Halfway these two are killed with SIGKILL, and another query goes on with their
 checkpoint; the simulator goes on all the time. At the end the RSVPs in the table are compared with those
-that were sent, one by one: the exit status is 1 if any is missing, there twice, or made up. Beside it
-`random_alpha` makes words.
+that it has made, one by one, whether it was asked for them or not: the exit status is 1 if any is missing,
+there twice, or made up. Beside it `random_alpha` makes words.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Demo:
             self._show_for(second, seconds)
             total = self._sim.finish()
             self._show_until(second, lambda: self._rows_by(second) >= total)
-        return self._summary(before, missed)
+        return self._summary(before, missed, total)
 
     @contextmanager
     def _query(self) -> Iterator[Query]:
@@ -174,13 +174,13 @@ class Demo:
         found: dict[str, Any] = {"by": 0, "batch": -1, "rows": []}
         return json.loads(file.read_text()) if file.exists() else found
 
-    def _summary(self, before: int, missed: int) -> int:
+    def _summary(self, before: int, missed: int, total: int) -> int:
         table, sent = self._read("rsvps"), self._sim.sent
         found = [(key[0], key[1]) for row in table["rows"] for key in row["keys"]]
-        records = [self._sim.record(n) for n in dict.fromkeys(sent)]
+        records = [self._sim.record(n) for n in range(total)]
         verdict = judge([(record["rsvp_id"], record["mtime"]) for record in records], found)
         self._screen.draw(tables(table, self._read("words")), at_once=True)
-        again, connections = len(sent) - len(records), len(self._sim.requests)
+        again, connections = len(sent) - len(set(sent)), len(self._sim.requests)
         self._screen.say(
             f"feed    {len(records):,} RSVPs over {connections} connections, {again:,} of them sent again",
             f"kill    {before:,} were in the table before it, {missed:,} were made while no query ran",
@@ -190,13 +190,13 @@ class Demo:
         return int(any(verdict.values()) or not found)
 
 
-def judge(sent: Sequence[Key], found: Sequence[Key]) -> dict[str, list[Key]]:
+def judge(made: Sequence[Key], found: Sequence[Key]) -> dict[str, list[Key]]:
     """What is wrong with what was found; nothing is if all lists are empty."""
     times = Counter(found)
     return {
-        "lost": [key for key in sent if key not in times],
+        "lost": [key for key in made if key not in times],
         "repeated": [key for key in times if times[key] > 1],
-        "invented": sorted(times.keys() - set(sent)),
+        "invented": sorted(times.keys() - set(made)),
     }
 
 
