@@ -40,7 +40,8 @@ class Results:
         for section in text.split("\n## ")[1:]:
             title, *rest = section.splitlines()
             heading, _, *lines = [_CELL.split(line.strip("| ")) for line in rest if line.startswith("|")]
-            self._tables[title] = {line[0]: dict(zip(heading, line, strict=True)) for line in lines}
+            columns = _columns(heading)
+            self._tables[title] = {line[0]: dict(zip(columns, line, strict=True)) for line in lines}
 
     def table(self, title: str) -> dict[str, dict[str, str]]:
         (found,) = [table for name, table in self._tables.items() if name.startswith(title)]
@@ -107,6 +108,26 @@ def _delay(results: Results) -> Iterator[tuple[str, ...]]:
         yield f"`{case}`", figures["median"], figures["95 % within"]
 
 
+def _memory(results: Results) -> Iterator[tuple[str, ...]]:
+    yield (
+        "case",
+        "`bufferBytes`",
+        "heap before",
+        "heap, first third → last",
+        "times `bufferBytes`",
+        "JVM's process",
+        "Python's",
+    )
+    yield ("---", *["---:"] * 6)
+    for case, figures in results.table("A sink ten times too slow").items():
+        heap, jvm, python = (
+            f"{figures[f'{what}, first third']} → {figures[f'{what}, last third']}"
+            for what in ("heap", "resident", "Python")
+        )
+        times = figures["heap ÷ bufferBytes"]
+        yield f"`{case}`", figures["bufferBytes"], figures["heap before"], heap, times, jvm, python
+
+
 def _machine(results: Results) -> Iterator[tuple[str, ...]]:
     yield ("measured",)
     yield ("---",)
@@ -117,9 +138,19 @@ _TABLES: dict[str, Callable[[Results], Iterator[tuple[str, ...]]]] = {
     "compared": _compared,
     "delay": _delay,
     "machine": _machine,
+    "memory": _memory,
     "partitions": _partitions,
     "web": _web,
 }
+
+
+def _columns(heading: list[str]) -> list[str]:
+    """Each by a name of its own: of what a `last third` is one, the column before it says."""
+    before = ["", *heading[:-1]]
+    return [
+        f"{of.partition(',')[0]}, {name}" if name == "last third" else name
+        for of, name in zip(before, heading, strict=True)
+    ]
 
 
 def _number(text: str) -> float:

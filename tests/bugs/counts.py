@@ -1,5 +1,5 @@
 # ruff: noqa: N802
-"""An offset that begins anew with each start, and one that goes on from where Spark stands."""
+"""Offsets that begin anew with each start, at 0 and at -1, and one that goes on from where Spark stands."""
 
 from __future__ import annotations
 
@@ -25,6 +25,20 @@ class CountsAnew(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
         return ((n,) for n in range(*partition.value))
+
+
+class NumbersAnew(CountsAnew):
+    """The offset is the number of the last row, and not how many there are: with none yet it is -1."""
+
+    def __init__(self, options: Any) -> None:
+        self.count = -1
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"count": -1}
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        start, end = partition.value
+        return ((n,) for n in range(start + 1, end + 1))
 
 
 class CountsOn(CountsAnew):
