@@ -113,6 +113,8 @@ def test_a_backlog_larger_than_the_drivers_heap_is_read_on_executors(
     found = json.loads((tmp_path / "found.json").read_text())
     assert (found["rows"], found["sum"]) == (900_000, sum(range(900_000)))
     assert found["bytes"] > 1.5 * found["most"]
+    assert {reads for _, reads in found["readers"]} == {True}
+    assert found["driver"] not in {executor for executor, _ in found["readers"]}
     heap = found["heap"]
     assert len(heap) >= 10
     assert max(heap[1:]) - min(heap[1:]) < 32 << 20, heap

@@ -165,6 +165,7 @@ def test_limits_are_kept_to_the_row_and_progress_counts_them(upstream: Upstream,
     counts = [len(rows) for rows in runs.batches.values()]
     assert counts == [250, 250, 250, 250, 100]
     assert [int(m["rowsInBatch"]) for m in metrics(query) if m["rowsInBatch"] != "0"] == counts
+    assert [told["numInputRows"] for told in query.recentProgress if told["numInputRows"]] == counts
     assert all({p for p, _ in rows} == {"a", "b"} for rows in list(runs.batches.values())[:3])
     last = metrics(query)[-1]
     assert last["rowsRead"] == "1100"
@@ -216,6 +217,13 @@ def test_a_query_begins_where_it_is_told_to_and_goes_on_from_there(
     assert of(runs.rows()) == expected
 
 
+def test_offsets_to_begin_at_name_numbered_partitions_too(upstream: Upstream, runs: Runs) -> None:
+    upstream.put(0, 20)
+    upstream.put(10, 3)
+    runs.run(upstream.source(numbered=True), start_from={"0": 17})
+    assert of(runs.rows()) == {"0": [17, 18, 19], "10": [0, 1, 2]}
+
+
 def test_the_first_batch_is_the_same_again_though_latest_has_moved(upstream: Upstream, runs: Runs) -> None:
     upstream.put("a", 5)
 
@@ -253,7 +261,34 @@ def test_a_failing_partition_is_tried_again_and_the_others_go_on(upstream: Upstr
     upstream.put("b", 2)
     wait_until(lambda: len(runs.rows()) == 8, lambda: query.status)
     assert of(runs.rows()) == numbers(a=6, b=2)
+    wait_until(lambda: metrics(query)[-1]["failingPartitions"] == "0", lambda: metrics(query)[-1])
+    assert json.loads(metrics(query)[-1]["partitions"])["b"] == {
+        "offset": 2,
+        "latest": 2,
+        "lag": 0,
+        "errors": 0,  # in a row
+    }
+    (healed,) = [part for feed in hw.feeds() for part in feed.partitions if part.name == "b"]
+    assert healed.errors >= failing.errors  # in all
     query.stop()
+
+
+def test_a_partition_that_failed_is_not_asked_again_where_that_is_its_end(
+    upstream: Upstream, runs: Runs
+) -> None:
+    upstream.put("a", 3)
+    upstream.put("b", "fail")
+    query = runs.start(upstream.source(), now=False, on_error="end")
+    wait_until(lambda: len(runs.rows()) == 3, lambda: query.status)
+    wait_until(lambda: metrics(query)[-1]["failingPartitions"] == "1", lambda: metrics(query)[-1])
+    upstream.put("b", 2)
+    for end in range(4, 8):
+        upstream.put("a", end)
+        wait_until(lambda end=end: len(runs.rows()) == end, lambda: query.status)  # type: ignore[misc]
+    query.stop()
+    assert of(runs.rows()) == numbers(a=7)
+    runs.run(upstream.source())  # the next query asks again
+    assert of(runs.rows()) == numbers(a=7, b=2)
 
 
 def test_a_failing_partition_fails_the_query_with_the_authors_traceback(

@@ -19,7 +19,7 @@ from processes import APPS, Process, kill_group, running, spark_environment
 
 pytestmark = pytest.mark.slow
 
-ROWS_PER_BATCH, BATCHES = 1000, 5  # as in apps/partitioned_on_cluster.py
+ROWS_PER_BATCH, BATCHES, HELD_BATCH = 1000, 5, 2  # as in apps/partitioned_on_cluster.py
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
 
 
@@ -47,6 +47,10 @@ def check_exact(folder: Path) -> None:
     verdict = partitioned(found, ends, MOST_SHARDS)
     assert verdict.is_exact, verdict
     assert sum(ends.values()) == ROWS_PER_BATCH * BATCHES
+    told = json.loads((folder / "told.json").read_text())
+    assert str(HELD_BATCH) in told
+    for number, counts in told.items():
+        assert int(number) >= BATCHES or counts == [ROWS_PER_BATCH] * 2, told
 
 
 def ended_tasks(folder: Path) -> list[dict[str, Any]]:
@@ -61,10 +65,10 @@ def executors(folder: Path) -> set[str]:
     return {task["Task Info"]["Executor ID"] for task in ended_tasks(folder)}
 
 
-def kill_who_is_held(process: Process, folder: Path) -> None:
-    held = folder / "held"
-    process.until("a held task", held.exists, 120)
-    os.kill(int(held.read_text()), signal.SIGKILL)
+def held(process: Process, folder: Path) -> int:
+    """The process that a task is held in, once it is."""
+    process.until("a held task", (folder / "held").exists, 120)
+    return int((folder / "held").read_text())
 
 
 @pytest.mark.parametrize(
@@ -74,7 +78,7 @@ def test_an_executor_or_its_python_killed_in_a_task_costs_no_row(
     whom: str, reason: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     with running(*reader(whom, cluster.url, tmp_path)) as process:
-        kill_who_is_held(process, tmp_path)
+        os.kill(held(process, tmp_path), signal.SIGKILL)
         process.wait(180)
     check_exact(tmp_path)
     assert {"Success", reason} <= reasons(tmp_path)
@@ -83,7 +87,7 @@ def test_an_executor_or_its_python_killed_in_a_task_costs_no_row(
 
 def test_a_local_cluster_whose_executor_is_killed_is_exact_too(tmp_path: Path) -> None:
     with running(*reader("executor", LOCAL_CLUSTER, tmp_path)) as process:
-        kill_who_is_held(process, tmp_path)
+        os.kill(held(process, tmp_path), signal.SIGKILL)
         process.wait(180)
     check_exact(tmp_path)
     assert {"Success", "ExecutorLostFailure"} <= reasons(tmp_path)
@@ -94,21 +98,38 @@ def test_a_task_run_twice_by_speculation_gives_its_rows_once(cluster: Cluster, t
         process.wait(180)
     check_exact(tmp_path)
     assert any(task["Task Info"]["Speculative"] for task in ended_tasks(tmp_path))
+    assert len(list(tmp_path.glob("attempt-*"))) > 1  # both were half way through
 
 
-def test_a_driver_killed_and_started_again_goes_on_exactly(cluster: Cluster, tmp_path: Path) -> None:
-    with running(*reader("plain", cluster.url, tmp_path)) as process:
-        process.until("the second batch", (tmp_path / "sink" / "batch-00000001.json").exists, 120)
+@pytest.mark.parametrize("local", [False, True], ids=["standalone", "local-cluster"])
+def test_a_driver_killed_in_a_batch_and_started_again_goes_on_exactly(
+    local: bool, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    master = LOCAL_CLUSTER if local else request.getfixturevalue("cluster").url
+    with running(*reader("executor", master, tmp_path)) as process:
+        held(process, tmp_path)
         kill_group(process.popen)
-    with running(*reader("plain", cluster.url, tmp_path)) as process:
+    checkpoint = tmp_path / "check"
+    assert (checkpoint / "offsets" / str(HELD_BATCH)).exists()
+    assert not (checkpoint / "commits" / str(HELD_BATCH)).exists()
+    (tmp_path / "hold").unlink()
+    with running(*reader("plain", master, tmp_path)) as process:
         process.wait(180)
     check_exact(tmp_path)
+
+
+def test_a_partition_that_appears_on_a_local_cluster_is_read_from_then_on(tmp_path: Path) -> None:
+    with running(*reader("grow", LOCAL_CLUSTER, tmp_path)) as process:
+        process.wait(180)
+    check_exact(tmp_path)
+    batches = sink.read(tmp_path / "sink").batches
+    assert [len({id % MOST_SHARDS for id in batches[n]}) for n in (1, BATCHES - 1)] == [2, 3]
 
 
 def test_a_worker_and_a_partition_that_are_added_are_used_from_then_on(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    with running(*reader("grow", cluster.url, tmp_path)) as process:
+    with running(*reader("join", cluster.url, tmp_path)) as process:
         process.until("the partition is added", (tmp_path / "grown").exists, 120)
         cluster.add_worker("127.0.0.1")
         process.wait(180)

@@ -160,8 +160,18 @@ def test_each_entry_comes_once_and_in_order_while_streams_grow_and_new_ones_appe
 
 def test_a_batch_has_as_many_entries_as_it_may_have(server: RedisServer, checkpoint: Checkpointed) -> None:
     add(server, "s:a", 0, 300)
-    checkpoint.drain(streams(server), max_rows_per_trigger=130)
-    assert [len(batch) for batch in checkpoint.sink.batches.values()] == [130, 130, 40]
+    told: list[tuple[int, int]] = []
+
+    def is_told() -> bool:
+        reports = query.recentProgress
+        told[:] = [(r["numInputRows"], int(r["sources"][0]["metrics"]["rowsInBatch"])) for r in reports]
+        return sum(rows for rows, _ in told) == 300
+
+    with checkpoint.running(streams(server), max_rows_per_trigger=130) as query:
+        wait_until(is_told, lambda: told)
+    sizes = [len(batch) for batch in checkpoint.sink.batches.values()]
+    assert sizes == [130, 130, 40]
+    assert [rows for rows in told if any(rows)] == [(size, size) for size in sizes]
     assert checkpoint.sink.rows == entries("s:a", *range(300))
 
 

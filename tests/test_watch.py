@@ -373,6 +373,20 @@ def test_threads_are_few_and_become_more_only_while_calls_wait(world: World, sta
     world.until(lambda: len(world.in_use) >= 20)
 
 
+@pytest.mark.parametrize("method", ["partitions", "earliest", "at", "after"])
+def test_every_call_has_a_time_limit(world: World, start: Start, method: str) -> None:
+    world.hold("partitions" if method == "partitions" else (method, "b"))
+    kind = {"kind": "at", "time": "2026-01-01T00:00:01Z"} if method == "at" else {"kind": "earliest"}
+    watching = start(timeout=0.2, startFrom=kind)
+    if method == "after":
+        watching.until_complete()
+        said = r"^after\('b', 2, 3\): TimeoutError: it has not returned for 0\.2 s"
+        with pytest.raises(WatchFailed, match=said):
+            watching.watch.after({"a": (0, 3), "b": (2, 3)})
+    else:
+        assert re.match(rf"{method}\(.*\): TimeoutError: it has not returned for 0\.2 s", watching.failure())
+
+
 def test_a_call_that_takes_too_long_fails_its_partition_alone(world: World, start: Start) -> None:
     world.hold(("latest", "b"))
     watching = start(timeout=0.2, onError="restart")
@@ -488,6 +502,27 @@ def test_more_restarts_in_a_row_than_allowed_fail_it(world: World, start: Start)
     watching = start(onError="restart", maxRestarts=2)
     assert watching.failure().startswith("earliest('b'): OSError: hush (")
     assert world.calls[("earliest", "b")] == 3
+
+
+@pytest.mark.parametrize("on_error", ["fail", "restart", "end"])
+def test_a_new_partition_that_fails_is_treated_as_the_others_are(
+    world: World, start: Start, on_error: str
+) -> None:
+    watching = start(onError=on_error)
+    watching.until_complete()
+    world.errors[("earliest", "c")] = OSError("hush")
+    world.set(c=(3, 9))
+    if on_error == "fail":
+        assert watching.failure().startswith("earliest('c'): OSError: hush (")
+        return
+    known = watching.until(lambda known: "c" in known["failing"])
+    assert (known["latest"], known["starts"]) == ({"a": 5, "b": 4}, {"a": 0, "b": 2})
+    del world.errors[("earliest", "c")]
+    world.set(a=(0, 6))
+    comes = on_error == "restart"
+    known = watching.until(lambda known: known["latest"]["a"] == 6 and ("c" in known["latest"] or not comes))
+    assert (known["latest"].get("c"), known["starts"].get("c")) == ((9, 3) if comes else (None, None))
+    assert ("c" in known["failing"]) is not comes
 
 
 def test_with_end_a_partition_stays_where_it_is_and_is_not_asked_again(world: World, start: Start) -> None:

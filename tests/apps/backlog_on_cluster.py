@@ -3,12 +3,13 @@
     backlog_on_cluster.py MASTER FOLDER
 
 The first batch waits until the backlog is there. Writes to `found.json` what came, how large the driver's
-heap was after each batch, and how large the backlog was.
+heap was after each batch, how large the backlog was, and who had its files open while a batch was read.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from on_cluster import builder
+from on_cluster import builder, executor_of_this_task
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -39,12 +40,14 @@ def main(master: str, folder: Path) -> None:
     spark = hw.session(builder(master, folder, driver_memory=HEAP))
     runtime = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()
     found: dict[str, Any] = {"rows": 0, "sum": 0, "bytes": 0, "heap": [], "most": int(runtime.maxMemory())}
+    found["driver"] = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
     log = folder / "check" / "sources" / "0"
 
     def save(batch: DataFrame, number: int) -> None:
         if number == 0:
             wait_for(lambda: not [feed for feed in hw.feeds() if feed.state != "ended"])
             found["bytes"] = sum(file.stat().st_size for file in log.glob("*.segment"))
+            found["readers"] = [list(row) for row in batch.rdd.mapPartitions(who_reads).collect()]
         counted = batch.agg(F.count("*"), F.sum("id"), F.sum(F.length("text"))).head()
         assert counted is not None
         found["rows"] += counted[0]
@@ -59,6 +62,14 @@ def main(master: str, folder: Path) -> None:
     query.stop()
     (folder / "found.json").write_text(json.dumps(found))
     spark.stop()
+
+
+def who_reads(rows: Iterator[Any]) -> Iterator[tuple[int, bool]]:
+    """On an executor, in the middle of a task's rows: its process, and whether that has a segment open."""
+    if next(rows, None) is not None:
+        executor = executor_of_this_task()
+        files = [os.readlink(file) for file in Path(f"/proc/{executor}/fd").iterdir() if file.is_symlink()]
+        yield executor, any(file.endswith(".segment") for file in files)
 
 
 def wait_for(condition: Any, seconds: float = 120) -> None:

@@ -1,15 +1,17 @@
 """Reads a source with partitions on a cluster; batches go to chaos.sink.
 
-    partitioned_on_cluster.py MASTER FOLDER executor|worker|speculate|grow|plain
+    partitioned_on_cluster.py MASTER FOLDER executor|worker|speculate|grow|join|plain
 
 In batch 2 one task, half way through its range, is held up. With `executor` or `worker` it leaves in `held`
-the process id of its executor, or of the Python that reads, and waits to be killed. With `speculate` it waits
-until Spark runs the same task elsewhere. With `grow` a third partition appears and the batch waits for a
-third executor. The next attempt runs through.
+the process id of its executor, or of the Python that reads, and waits to be killed; the next attempt runs
+through. With `speculate` it waits until Spark runs the same task elsewhere, and then both run on. With `grow`
+a third partition appears, with `join` the batch waits for a third executor too. What progress reports say of
+the rows of each batch goes to `told.json`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -48,16 +50,15 @@ class Clustered(hw.PartitionedSource, name="clustered_shards", schema="id LONG, 
             yield row(offset * MOST_SHARDS + "abc".index(partition), 1000)
 
     def _hold(self) -> None:
-        """On an executor. The first attempt of one task comes no further."""
+        """On an executor."""
         task = TaskContext.get()
         assert task is not None
-        marks = self._folder / "hold"
-        if not marks.exists() or task.attemptNumber() > 0:
+        if not (self._folder / "hold").exists():
             return
         if self._how == "speculate":
             (self._folder / f"attempt-{task.taskAttemptId()}").touch()
             _until(lambda: len(list(self._folder.glob("attempt-*"))) > 1)
-        elif self._how in ("executor", "worker"):
+        elif self._how in ("executor", "worker") and task.attemptNumber() == 0:
             pid = executor_of_this_task() if self._how == "executor" else os.getpid()
             (self._folder / "held.part").write_text(str(pid))
             (self._folder / "held.part").rename(self._folder / "held")
@@ -80,8 +81,10 @@ def main(master: str, folder: Path, how: str) -> None:
     def save(batch: DataFrame, number: int) -> None:
         if number == HELD_BATCH:
             (folder / "hold").touch()
-            if how == "grow":
+            if how in ("grow", "join"):
                 (folder / "grown").touch()
+                _until(lambda: len(hw.feeds()[0].partitions) == 3)
+            if how == "join":
                 _until(lambda: spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() == 4)
         if number < BATCHES:
             sink.write(number, [found.id for found in batch.selectExpr(IDS).collect()])
@@ -93,6 +96,12 @@ def main(master: str, folder: Path, how: str) -> None:
         if query.awaitTermination(0.1) or time.monotonic() > deadline:
             sys.exit(f"the query did not get to its end: {query.status}, {query.lastProgress}")
     query.stop()
+    told = {
+        report["batchId"]: (report["numInputRows"], int(report["sources"][0]["metrics"]["rowsInBatch"]))
+        for report in query.recentProgress
+        if report["numInputRows"] > 0
+    }
+    (folder / "told.json").write_text(json.dumps(told))
     spark.stop()
 
 

@@ -178,6 +178,20 @@ class PartitionedSourceSuite extends AnyFunSuite {
     }
   }
 
+  Seq(false, true).foreach { hasGaps =>
+    test(s"fewer rows than partitions are given to them in turns${if (hasGaps) ", with gaps too" else ""}") {
+      live(hasGaps = hasGaps, written = Map("maxRowsPerTrigger" -> "1")) { life =>
+        life.watch.answer = wanted =>
+          CompletableFuture.completedFuture(wanted.map { case (p, (start, rows)) => p -> (start + rows) })
+        life.watch.says((0 to 3).map(_.toString -> 100L): _*)
+        val none = at((0 to 3).map(_.toString -> 0L): _*)
+        val ends = Iterator.iterate(none)(start => life.latest(start)).take(9).toSeq
+        assert(ends.map(_.next.at.values.sum) == (0 to 8))
+        assert(ends.last == at((0 to 3).map(_.toString -> 2L): _*))
+      }
+    }
+  }
+
   test("least rows are waited for, until the delay is over") {
     live(written = Map("minRowsPerTrigger" -> "10", "maxTriggerDelay" -> "1m")) { life =>
       life.watch.says("0" -> 9L)
