@@ -188,6 +188,13 @@ CASES: dict[str, tuple[Case | WebCase, ...]] = {
             "ndjson",
             from_web("ndjson", {"durability": "memory"}, cursor="id", resume="query:since"),
         ),
+        WebCase(
+            "ndjson_json",
+            "ndjson",
+            from_web(
+                "ndjson", cursor="id", resume="query:since", decode="json", schema="text STRING, id LONG"
+            ),
+        ),
         WebCase("ndjson_lines", "ndjson"),
         WebCase("ndjson_64k", "ndjson", chunk_bytes=65_536),
         WebCase("api_ndjson", "ndjson", api_from_web("api_ndjson", rows=20_000)),

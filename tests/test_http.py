@@ -311,6 +311,22 @@ def test_retry_after_is_heeded_up_to_ten_minutes(
     assert waits.seconds == [seconds]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "taken"),
+    [(0, 0.1), (0.05, 0.1), (0.1, 0.1), (7, 7), (60, 60), (60.001, 60), (999_999.999, 60)],
+)
+def test_the_pause_that_a_server_wants_is_a_tenth_of_a_second_to_a_minute(
+    wanted: float, taken: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(said, said, status(503), said) as server:
+        client = http(server.url, retry=SECOND, random=lambda: 1.0)
+        waits = Waits(client, monkeypatch)
+        for connection in islice(client.connections(), 3):
+            assert b"".join(connection.chunks()) == b"hello"
+            client.pause_for(wanted)
+    assert waits.seconds == [taken] * 3
+
+
 def test_max_retries_in_a_row_are_not_exceeded() -> None:
     with serving(status(503)) as server, pytest.raises(HttpError, match=r"answers 503.*max_retries=2"):
         first(http(server.url, max_retries=2))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
@@ -13,11 +16,13 @@ from typing import Any
 
 import pytest
 from http_server import Exchange, chunked, serving, till
+from processes import APPS, running
 from pyspark.sql import SparkSession
 from test_log import Checkpointed
 
 import headwater as hw
 from headwater.http import HttpError
+from headwater.sim import Cut, CutMidRecord, RsvpSim, Stall
 from headwater.sources import ndjson
 from headwater.testing import RunningStream
 
@@ -221,6 +226,76 @@ def test_a_query_goes_on_after_the_last_durable_record(spark_session: SparkSessi
             with checkpoint.running(resumable(server.url)) as query:
                 checkpoint.until(query, limit)
     assert [one[0].encode() for one in checkpoint.sink.rows] == [record(n) for n in range(1, count + 1)]
+
+
+@pytest.mark.parametrize(("place", "missed"), [(0, 0), (3, 2), (4, 1), (5, 0), (7, 1)])
+def test_a_query_loses_only_records_that_share_the_last_cursor(
+    place: int, missed: int, spark_session: SparkSession, tmp_path: Path
+) -> None:
+    """Over a cut, a restart and a cut within a record, each where it stands in eight records with five times.
+
+    The server takes a cursor as "after this one". Where the next record has another, none is lost; those that
+    share it with the last one that came do not come any more, and none comes twice.
+    """
+    count = 100
+    faults = [Cut(16 + place), Stall(40 + place), CutMidRecord(64 + place)]
+    lost = [fault.after + n for fault in faults for n in range(missed)]
+    checkpoint = Checkpointed(spark_session, tmp_path)
+    checkpoint.sink.columns = ["data"]
+    with RsvpSim(seed=5, rate=0, count=count, faults=faults) as sim:
+        for rows in (faults[1].after - missed, count - len(lost)):
+            source = ndjson(sim.url, cursor="mtime", resume="query:since_mtime", retry=SOON)
+            with checkpoint.running(source) as query:
+                checkpoint.until(query, rows)
+        assert sim.faults_come == faults
+        resumed = [{"since_mtime": str(sim.record(fault.after - 1)["mtime"])} for fault in faults]
+        assert [request.query for request in sim.requests] == [{}, *resumed]
+        assert {sim.record(n)["mtime"] for n in lost} <= {int(asked["since_mtime"]) for asked in resumed}
+        assert [one[0] for one in checkpoint.sink.rows] == [
+            sim.line(n).decode().rstrip("\n") for n in range(count) if n not in lost
+        ]
+
+
+def test_a_server_that_is_not_ours_is_read_to_its_end_over_connections_and_restarts(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "uvicorn", "--port", "0", "--app-dir", str(APPS)]
+    log = tmp_path / "server.log"
+    with running([*command, "ndjson_starlette_app:app"], log, os.environ) as server:
+        said = server.until("its URL", lambda: re.search(r"running on (http://\S+)", server.output))
+        checkpoint = Checkpointed(spark_session, tmp_path / "checkpoint")
+        checkpoint.sink.columns = ["data", "headers.`content-encoding`"]
+        for rows in (100, 200):  # where a connection stays open
+            with checkpoint.running(resumable(said[1], metadata=True)) as query:
+                checkpoint.until(query, rows)
+            assert len(checkpoint.sink.rows) == rows
+    assert checkpoint.sink.rows == [(record(n).decode(), "gzip") for n in range(1, 201)]
+
+
+def words_of(line: bytes) -> list[tuple[int, str]]:
+    found = json.loads(line)
+    return [(found["meta"]["offset"], word) for word in found["word"].split()]
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "bad"),
+    [
+        ({"decode": "binary"}, [(record(1),), (b"\xff {",), (record(2),)], 0),
+        (
+            {"decode": f"{__name__}:words_of", "schema": "offset INT, word STRING"},
+            [(1, "Grüße"), (1, "1"), (2, "Grüße"), (2, "2")],
+            1,
+        ),
+    ],
+    ids=["binary", "a function of one's own"],
+)
+def test_a_query_has_the_rows_that_a_decoder_makes(
+    stream: Callable[..., RunningStream], options: dict[str, Any], rows: list[Any], bad: int
+) -> None:
+    with serving(lambda e: e.stream(KIND, lines(1, 1) + b"\xff {\n" + lines(2, 2))) as server:
+        query = stream(ndjson(server.url, **options), on_bad_row="drop")
+        assert query.to_end() == rows
+        assert query.feeds[0].bad_rows == bad
 
 
 def test_an_available_now_query_ends_when_all_was_read(stream: Callable[..., RunningStream]) -> None:

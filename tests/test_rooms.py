@@ -118,7 +118,12 @@ def test_http_knows_neither_sources_nor_rows(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "file", [PACKAGE / "sources" / f"_event{part}.py" for part in ("s", "_ids")], ids=ids
+    "file",
+    [
+        PACKAGE / "sources" / f"{name}.py"
+        for name in ("_event_columns", "_event_ids", "_events", "_moments", "_rsvp")
+    ],
+    ids=ids,
 )
 def test_events_are_read_without_io(file: Path) -> None:
     rooms = ("headwater.http", "socket", "requests", "urllib")

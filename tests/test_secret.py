@@ -163,3 +163,77 @@ def test_a_secret_is_neither_in_the_event_log_nor_in_the_logs_of_spark(run: Run,
     assert "command.log" in told
     assert [name for name in told if name.startswith("events_")]
     assert [file for file, text in files.items() if "hush-hush" in text] == []
+
+
+def test_a_secret_is_on_no_page_of_spark_s_web_ui(run: Run) -> None:
+    """Pages of queries that run and of one that has failed, each of which does show its query."""
+    script = """
+        import os
+        from urllib.request import urlopen
+        os.environ["SECRET_TOKEN"] = "hush-" + "hush"
+
+        @hw.source("n LONG")
+        def login(token: hw.Secret, fails: bool = False):
+            while not fails:
+                yield len(token.reveal())
+                time.sleep(0.5)
+            raise RuntimeError("cannot log in with " + token.reveal())
+
+        shown = builder().appName("who logs in").config("spark.ui.enabled", "true")
+        spark = hw.session(shown.config("spark.ui.port", "0"))
+        by_name = spark.readStream.format("login").option("token", "env:SECRET_TOKEN").load()
+        by_hand, fails = (hw.stream(spark, login("hush-" + "hush", fails=fails)) for fails in (False, True))
+        frames = {"by_name": by_name, "by_hand": by_hand, "failed": fails}
+        queries = {
+            name: frame.writeStream.format("noop").queryName(name).start() for name, frame in frames.items()
+        }
+        try:
+            queries.pop("failed").awaitTermination(60)
+        except Exception as error:
+            print("failed with", error)
+
+        def page(path):
+            with urlopen(spark.sparkContext.uiWebUrl + path) as answer:
+                return answer.read().decode()
+
+        api = f"/api/v1/applications/{spark.sparkContext.applicationId}"
+
+        def first_execution(name):
+            found = json.loads(page(f"{api}/sql?length=1000"))
+            return next((each["id"] for each in found if each["description"].startswith(name)), None)
+
+        wanted = {
+            "/environment/": ["who logs in"],
+            "/SQL/": ["who logs in"],
+            "/StreamingQuery/": [*frames, "cannot log in with ***"],
+            "/jobs/": [*queries],
+            "/stages/": [*queries],
+            f"{api}/environment": ["who logs in"],
+            f"{api}/jobs": [*queries],
+            f"{api}/sql?details=true&length=1000": [*queries, "login(token=***)"],
+        }
+        end = time.monotonic() + 60
+        for name, query in queries.items():
+            while first_execution(name) is None:
+                assert time.monotonic() < end, query.status
+                time.sleep(0.1)
+            wanted[f"/StreamingQuery/statistics/?id={query.runId}"] = [name]
+            wanted[f"/SQL/execution/?id={first_execution(name)}"] = ["login(token=***)"]
+
+        def missing(path):
+            text = page(path)
+            return [text, [words for words in wanted[path] if words not in text]]
+
+        pages = {path: missing(path) for path in wanted}
+        while any(words for _, words in pages.values()) and time.monotonic() < end:
+            time.sleep(0.2)
+            pages = {path: missing(path) for path in wanted}
+        for query in queries.values():
+            query.stop()
+        spark.stop()
+        report(pages)
+    """
+    pages = run(script)
+    assert [path for path, (text, _) in pages.items() if "hush-hush" in text] == []
+    assert {path: missing for path, (_, missing) in pages.items() if missing} == {}
+    assert len(pages) == 12

@@ -1,15 +1,19 @@
 """What is shipped: the wheel and the sdist, and a query where there is nothing but the wheel."""
 
+import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import tarfile
 import venv
 import zipfile
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
-from processes import PACKAGE, run_command
+from processes import PACKAGE, run_command, running
 
 import headwater as hw
 
@@ -86,16 +90,35 @@ def test_nothing_shipped_names_a_folder_of_the_machine_that_built_it(wheel: Path
                     assert not [entry for entry in jar.namelist() if here in jar.read(entry)]
 
 
+@pytest.fixture(scope="module")
+def home(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of an environment that has only the wheel, and what it needs."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder / "venv", with_pip=True)
+    install = [str(folder / "venv" / "bin" / "python"), "-m", "pip", "install", "--quiet", str(wheel)]
+    run_command(install, os.environ, folder, timeout=900)
+    return folder / "venv"
+
+
 def test_a_query_runs_in_an_environment_that_has_only_the_wheel(
-    wheel: Path, clean_env: dict[str, str], tmp_path: Path
+    home: Path, clean_env: dict[str, str], tmp_path: Path
 ) -> None:
-    home = tmp_path / "venv"
-    venv.create(home, with_pip=True)
     python = str(home / "bin" / "python")
-    run_command([python, "-m", "pip", "install", "--quiet", str(wheel)], clean_env, tmp_path, timeout=900)
     script = tmp_path / "query.py"
     script.write_text(QUERY)
     env = {**clean_env, "PYSPARK_PYTHON": python}
     output = run_command([python, str(script)], env, tmp_path, timeout=300)
     assert f"LENGTHS {{5}} {home}" in output
     assert run_command([str(home / "bin" / "headwater"), "jar"], env, tmp_path).startswith(str(home))
+
+
+def test_a_simulator_runs_in_an_environment_that_has_only_the_wheel(
+    home: Path, clean_env: dict[str, str], tmp_path: Path
+) -> None:
+    command = [str(home / "bin" / "headwater"), "sim", "rsvp", "--rate", "0", "--count", "3"]
+    with running(command, tmp_path / "sim.log", clean_env) as process:
+        told = process.until("its URL", lambda: re.match(r"(http://127\.0\.0\.1:\d+/\S+)\n", process.output))
+        with urlopen(told[1]) as answer:
+            assert json.loads(answer.readline())["rsvp_id"] == 1_700_000_000
+        os.kill(process.popen.pid, signal.SIGINT)
+        assert process.wait(10).splitlines()[1] == "requests 1, records 3, different ones 3"

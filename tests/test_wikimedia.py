@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +109,24 @@ def test_restarts_of_the_query_lose_and_repeat_nothing(
         assert [json.loads(data) for (data,) in checkpoint.sink.rows] == different(sim)
         assert set(sim.faults_come) == {*faults, *stalls}
         assert all("last-event-id" in request.headers for request in sim.requests[1:])
+
+
+@pytest.mark.parametrize("written", ["2024-05-31T12:00:00.010Z", "1717156800010"])
+def test_since_says_where_the_first_start_begins_and_the_last_id_all_others(
+    written: str, spark_session: SparkSession, tmp_path: Path
+) -> None:
+    """The server is told both after a cut, and after a restart, and begins nowhere twice."""
+    start = datetime(2024, 5, 31, 12, tzinfo=timezone.utc)
+    faults = [Cut(20), Stall(48)]
+    checkpoint = Checkpointed(spark_session, tmp_path)
+    checkpoint.sink.columns = ["data"]
+    with WikimediaSim(seed=5, rate=0, count=96, start=start, faults=faults) as sim:
+        changes = [n for n in range(10, 96) if sim.record(n)["meta"]["stream"] == "mediawiki.recentchange"]
+        for end in (48, 96):
+            with checkpoint.running(sse(f"{sim.url}?since={written}", retry=SOON)) as query:
+                checkpoint.until(query, len([n for n in changes if n < end]))
+        assert sim.sent == changes
+        assert [json.loads(data) for (data,) in checkpoint.sink.rows] == different(sim)
+        assert sim.faults_come == faults
+        assert [request.query for request in sim.requests] == [{"since": written}] * 3
+        assert ["last-event-id" in request.headers for request in sim.requests] == [False, True, True]
