@@ -562,7 +562,8 @@ def test_a_server_that_is_not_ours_is_read_to_its_end_over_connections_and_resta
         port = server.until("its port", lambda: server.output.partition("\n")[0].strip())
         checkpoint = Checkpointed(spark_session, tmp_path / "checkpoint")
         checkpoint.sink.columns = ["data", "event", "id"]
-        for rows in (90, 200):  # the first query ends within a connection, which gives 40 events
+        for rows in (100, 200):  # where a connection stays open
             with checkpoint.running(sse(f"http://127.0.0.1:{port}/")) as query:
                 checkpoint.until(query, rows)
+            assert len(checkpoint.sink.rows) == rows
     assert checkpoint.sink.rows == [(f"line {n}\nof ünicode", "tick", str(n)) for n in range(1, 201)]
