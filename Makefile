@@ -22,6 +22,9 @@ PYTHON_CODE := python tests bench examples
 # Clusters and servers on this machine, drivers and executors that are killed: these take minutes each.
 CLUSTER_TESTS := $(addprefix tests/test_,chaos.py cluster.py connect.py partitioned_cluster.py)
 
+# Whole applications, each as its users run it, and broken on purpose.
+EXAMPLE_TESTS := $(addprefix tests/test_,demo.py examples.py)
+
 # pyspark 4.3 needs Python 3.11.
 LEFT_OUT := $(shell $(PYTHON) -c 'import sys; print("4.3" if sys.version_info < (3, 11) else "")')
 LINES := $(filter-out $(LEFT_OUT),4.0 4.1 4.2 4.3)
@@ -48,7 +51,7 @@ demo: setup ## RSVPs in a live table, a query killed and restarted, about 40 sec
 	$(PY) examples/demo.py
 
 .PHONY: test
-test: lint test-jvm test-python ## all checks and tests, but for those on clusters
+test: lint test-jvm test-python ## all checks and tests, but for those on clusters and of the examples
 
 .PHONY: lint
 lint: setup ## formatting, types, style
@@ -63,7 +66,11 @@ test-jvm: setup ## the Scala suites only
 
 .PHONY: test-python
 test-python: setup servers $(EXAMPLES_JAR) $(CLASS_ARCHIVE) ## the Python tests only
-	$(PYTEST) -n 3 --dist loadfile $(CLUSTER_TESTS:%=--ignore=%) tests
+	$(PYTEST) -n 3 --dist loadfile $(CLUSTER_TESTS:%=--ignore=%) $(EXAMPLE_TESTS:%=--ignore=%) tests
+
+.PHONY: test-examples
+test-examples: setup servers $(EXAMPLES_JAR) $(CLASS_ARCHIVE) ## every example, the notebook and the demo; about 4 minutes
+	$(PYTEST) -n 3 --dist load $(EXAMPLE_TESTS)
 
 .PHONY: test-cluster
 test-cluster: setup $(EXAMPLES_JAR) $(CLASS_ARCHIVE) ## standalone clusters, Spark Connect, kill -9; about 8 minutes

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 from cluster import Cluster, event_log_conf, events, standalone_cluster
-from processes import APPS, JAR, Process, running, spark_environment, submit
+from processes import APPS, JAR, SPARK_HOME, Process, Run, running, spark_environment, submit
 from test_submit import PYTHON_APP, SCALA_APP, check_rows
 from words import words
+
+import headwater as hw
 
 pytestmark = pytest.mark.slow
 
@@ -118,3 +120,28 @@ def test_a_backlog_larger_than_the_drivers_heap_is_read_on_executors(
     heap = found["heap"]
     assert len(heap) >= 10
     assert max(heap[1:]) - min(heap[1:]) < 32 << 20, heap
+
+
+def test_attach_reaches_the_executors_of_each_new_context(run: Run, jar: Path) -> None:
+    """local-cluster runs executors in JVMs of their own, which get classes only through Spark."""
+    found = run(
+        """
+        import os
+
+        def once():
+            made = builder("local-cluster[2,1,512]").config("spark.executor.memory", "512m")
+            sooner = {"spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"]}
+            spark = hw.attach(made.config(map=sooner).getOrCreate())
+            rows = rows_of_a_query(spark)
+            life = {"tasks": tasks_see_the_class(spark), "jars": jars_of_executors(spark), "rows": rows}
+            spark.stop()
+            return life
+
+        report([once(), once()])
+        """,
+        env={"SPARK_HOME": str(SPARK_HOME)},
+    )
+    for life in found:
+        assert life["tasks"] == [hw.__version__]
+        assert life["jars"] == [jar.name]
+        assert life["rows"] > 0

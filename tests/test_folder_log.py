@@ -37,8 +37,13 @@ def source(folder: Path) -> FolderLog:
 
 
 @pytest.fixture
-def checkpoint(spark_session: SparkSession, tmp_path: Path) -> Checkpointed:
+def shipped(spark_session: SparkSession) -> None:
+    """Workers have the module of the source."""
     spark_session.sparkContext.addPyFile(str(ROOT / "examples" / "folder_log.py"))
+
+
+@pytest.fixture
+def checkpoint(shipped: None, spark_session: SparkSession, tmp_path: Path) -> Checkpointed:
     return Checkpointed(spark_session, tmp_path / "checkpoint", Sink(comparable=by_partition))
 
 
@@ -236,6 +241,7 @@ def test_a_file_that_is_harmed_fails_the_query_or_is_left_out(
     assert len(checkpoint.sink.rows) == 5
 
 
+@pytest.mark.usefixtures("shipped")
 def test_a_line_that_is_no_text_is_a_bad_row(
     folder: Path, source: FolderLog, checkpoint: Checkpointed, stream: Callable[..., RunningStream]
 ) -> None:

@@ -109,31 +109,6 @@ def test_attach_makes_a_running_session_know_the_format_in_every_thread(run: Run
     assert found["second"]
 
 
-def test_attach_reaches_the_executors_of_each_new_context(run: Run, jar: Path) -> None:
-    """local-cluster runs executors in JVMs of their own, which get classes only through Spark."""
-    import pyspark
-
-    found = run(
-        """
-        def once(spark):
-            rows = rows_of_a_query(spark)
-            return {"tasks": tasks_see_the_class(spark), "jars": jars_of_executors(spark), "rows": rows}
-
-        master = "local-cluster[2,1,512]"
-        first = once(hw.attach(builder(master).config("spark.executor.memory", "512m").getOrCreate()))
-        SparkSession.getActiveSession().stop()
-        second = once(hw.attach(builder(master).config("spark.executor.memory", "512m").getOrCreate()))
-        SparkSession.getActiveSession().stop()
-        report([first, second])
-        """,
-        env={"SPARK_HOME": str(Path(pyspark.__file__).parent)},
-    )
-    for life in found:
-        assert life["tasks"] == [hw.__version__]
-        assert life["jars"] == [jar.name]
-        assert life["rows"] > 0
-
-
 def test_attach_after_add_jar_reaches_the_threads_that_add_jar_did_not(run: Run, jar: Path) -> None:
     found = run(
         f"""
