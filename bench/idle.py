@@ -18,7 +18,7 @@ from spark import Jvm, batches_since, let_run, running
 __all__ = ["HEAP", "JAVA_OPTIONS", "measure"]
 
 HEAP = "1g"
-JAVA_OPTIONS = "-Xms1g -XX:-UseDynamicNumberOfCompilerThreads"
+JAVA_OPTIONS = "-Xms1g"
 
 
 def measure(spark: SparkSession, case: Case, settings: Settings, least_batches: int = 1) -> Sample:

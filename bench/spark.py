@@ -34,6 +34,9 @@ __all__ = [
 _HERE = Path(__file__).parent
 _JAR = _HERE / "scala" / "target" / f"headwater-bench-{hw.__version__}.jar"
 
+# The threads that compile must not end by themselves: see `compiler_seconds`.
+_JAVA_OPTIONS = "-XX:+ExitOnOutOfMemoryError -XX:-UseDynamicNumberOfCompilerThreads"
+
 _TIMEOUT = 120.0
 _PLANNING = ("latestOffset", "getOffset", "getBatch", "queryPlanning")  # a source has one of the first two
 
@@ -47,7 +50,7 @@ def new_session(heap: str = "2g", java_options: str = "") -> SparkSession:
         SparkSession.builder.master("local[2]")
         .config("spark.jars", str(_JAR))
         .config("spark.driver.memory", heap)
-        .config("spark.driver.extraJavaOptions", f"-XX:+ExitOnOutOfMemoryError {java_options}")
+        .config("spark.driver.extraJavaOptions", f"{_JAVA_OPTIONS} {java_options}")
         .config("spark.executorEnv.PYTHONPATH", str(_HERE))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

@@ -19,7 +19,7 @@ from spark import Batch, Jvm, batches_since, let_run, new_checkpoint, rate, runn
 __all__ = ["HEAP", "JAVA_OPTIONS", "measure"]
 
 HEAP = "3g"
-JAVA_OPTIONS = "-Xms3g -XX:-UseDynamicNumberOfCompilerThreads"
+JAVA_OPTIONS = "-Xms3g"
 
 # Of each query: what began in the first seconds does not count.
 _SKIP = 2.0

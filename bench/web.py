@@ -16,7 +16,7 @@ from web_server import LINES, serving
 __all__ = ["HEAP", "JAVA_OPTIONS", "measure"]
 
 HEAP = "2g"
-JAVA_OPTIONS = "-Xms2g -XX:-UseDynamicNumberOfCompilerThreads"
+JAVA_OPTIONS = "-Xms2g"
 
 
 def measure(spark: SparkSession, case: WebCase, settings: Settings) -> Sample:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import redis
-from processes import kill_group, wait_until
+from processes import APPS, kill_group, running, wait_until
 
-__all__ = ["PASSWORD", "RedisServer", "redis_program", "redis_server"]
+__all__ = ["PASSWORD", "RedisServer", "redis_program", "redis_server", "starlette_server"]
 
 PASSWORD = "not-to-be-told"
 
@@ -71,6 +74,14 @@ def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
         yield server
     finally:
         server.stop()
+
+
+@contextmanager
+def starlette_server(folder: Path) -> Iterator[str]:
+    """The URL of apps/starlette_app.py, without a path."""
+    command = [sys.executable, "-m", "uvicorn", "--port", "0", "--app-dir", str(APPS), "starlette_app:app"]
+    with running(command, folder / "server.log", os.environ) as server:
+        yield server.until("its URL", lambda: re.search(r"running on (http://\S+)", server.output))[1]
 
 
 def redis_program() -> str:

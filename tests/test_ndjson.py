@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import re
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
@@ -16,8 +13,8 @@ from typing import Any
 
 import pytest
 from http_server import Exchange, chunked, serving, till
-from processes import APPS, running
 from pyspark.sql import SparkSession
+from servers import starlette_server
 from test_log import Checkpointed
 
 import headwater as hw
@@ -259,14 +256,11 @@ def test_a_query_loses_only_records_that_share_the_last_cursor(
 def test_a_server_that_is_not_ours_is_read_to_its_end_over_connections_and_restarts(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "uvicorn", "--port", "0", "--app-dir", str(APPS)]
-    log = tmp_path / "server.log"
-    with running([*command, "ndjson_starlette_app:app"], log, os.environ) as server:
-        said = server.until("its URL", lambda: re.search(r"running on (http://\S+)", server.output))
+    with starlette_server(tmp_path) as url:
         checkpoint = Checkpointed(spark_session, tmp_path / "checkpoint")
         checkpoint.sink.columns = ["data", "headers.`content-encoding`"]
         for rows in (100, 200):  # where a connection stays open
-            with checkpoint.running(resumable(said[1], metadata=True)) as query:
+            with checkpoint.running(resumable(f"{url}/ndjson", metadata=True)) as query:
                 checkpoint.until(query, rows)
             assert len(checkpoint.sink.rows) == rows
     assert checkpoint.sink.rows == [(record(n).decode(), "gzip") for n in range(1, 201)]

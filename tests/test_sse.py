@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,8 +18,8 @@ import pytest
 from http_server import Exchange, chunked, serving, till
 from hypothesis import given
 from hypothesis import strategies as st
-from processes import APPS, running
 from pyspark.sql import SparkSession
+from servers import starlette_server
 from test_log import Checkpointed
 
 from headwater.http import HttpError
@@ -557,13 +555,11 @@ def test_the_first_rows_of_an_endless_stream_are_enough() -> None:
 def test_a_server_that_is_not_ours_is_read_to_its_end_over_connections_and_restarts(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:
-    app = APPS / "sse_starlette_app.py"
-    with running([sys.executable, str(app)], tmp_path / "server.log", os.environ) as server:
-        port = server.until("its port", lambda: server.output.partition("\n")[0].strip())
+    with starlette_server(tmp_path) as url:
         checkpoint = Checkpointed(spark_session, tmp_path / "checkpoint")
         checkpoint.sink.columns = ["data", "event", "id"]
         for rows in (100, 200):  # where a connection stays open
-            with checkpoint.running(sse(f"http://127.0.0.1:{port}/")) as query:
+            with checkpoint.running(sse(f"{url}/sse")) as query:
                 checkpoint.until(query, rows)
             assert len(checkpoint.sink.rows) == rows
     assert checkpoint.sink.rows == [(f"line {n}\nof ünicode", "tick", str(n)) for n in range(1, 201)]

@@ -48,7 +48,7 @@ private[log] object Recovery extends Logging {
           offset.seq,
           s"The checkpoint is at $offset, and the log in ${files.pathOf("")} ends with row ${scan.next - 1}"
         )
-    case (Some(manifest), Some(offset)) if isBefore(manifest, offset) && scan.commits.isEmpty => scan
+    case (Some(manifest), Some(offset)) if beginsBehind(manifest, offset) && scan.commits.isEmpty => scan
     case (Some(manifest), Some(offset)) =>
       throw new InvalidOffsetException(
         s"The checkpoint is at $offset, which is not of the log in ${files.pathOf("")} (run ${manifest.run}): since that log " +
@@ -63,7 +63,7 @@ private[log] object Recovery extends Logging {
   def checkLeft(files: LogFiles, known: Option[SeqOffset], failOnDataLoss: Boolean): Unit =
     Manifest
       .read(files)
-      .filter(manifest => known.forall(at => at.run == manifest.run || isBefore(manifest, at)))
+      .filter(manifest => known.forall(at => at.run == manifest.run || beginsBehind(manifest, at)))
       .foreach { manifest =>
         val first = known.fold(manifest.first)(_.seq + 1)
         val next = LogScan.of(files, manifest.first).next
@@ -80,8 +80,8 @@ private[log] object Recovery extends Logging {
         }
       }
 
-  /** A log that was begun behind rows that were in memory, and of which no batch has been taken. */
-  private def isBefore(manifest: Manifest, offset: SeqOffset): Boolean = manifest.first == offset.seq + 1
+  /** The log was begun right behind that offset, whose row was in memory. */
+  private def beginsBehind(manifest: Manifest, offset: SeqOffset): Boolean = manifest.first == offset.seq + 1
 
   /** Rows that Spark was offered and that are gone. */
   private def lost(settings: LogStore.Settings, scan: LogScan, upTo: Long, what: String): LogScan = {
