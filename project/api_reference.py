@@ -29,9 +29,9 @@ __all__ = ["PAGE", "page", "section"]
 PAGE = Path(__file__).parent.parent / "wiki" / "API-reference.md"
 
 GIVEN = {
-    "hw.feeds": ("headwater._feed.status:FeedStatus", "headwater._partitioned.partition:PartitionStatus"),
-    "hw.registered": ("headwater._author.registry:Registered", "headwater._author.signature:Option"),
-    "hw.shard": ("headwater._feed.order:Shard",),
+    "hw.feeds": ("headwater.runtime.status:FeedStatus", "headwater.runtime.partitions:PartitionStatus"),
+    "hw.registered": ("headwater.registry:Registered", "headwater.options:Option"),
+    "hw.shard": ("headwater.runtime.protocol:Shard",),
 }
 """What functions give and nobody makes: no public names, but with fields and methods to use."""
 
@@ -145,7 +145,7 @@ def _wrapped(text: str, indent: str = "") -> str:
 
 
 def _commands() -> Iterator[str]:
-    from headwater._cli import _parser
+    from headwater.cli.main import _parser
 
     yield from ("## Commands", "", "The exit status is 0 when all is well.", "")
     for parser in _parsers(_parser()):

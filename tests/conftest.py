@@ -15,9 +15,8 @@ from processes import PACKAGE, QUICK_START, Run, run_command, spark_environment
 from pyspark import cloudpickle
 from pytest_spark.config import SparkConfigBuilder
 
-from headwater import HeadwaterError
-from headwater._author import registry
-from headwater._spark.jar import verified_jar
+from headwater import HeadwaterError, registry
+from headwater.spark.jar import verified_jar
 from headwater.testing import stream
 
 __all__ = ["stream"]

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater._author.schema import struct_type
-from headwater._rows.converter import BadRowError, Converter
+from headwater.errors import BadRowError
+from headwater.rows.converter import Converter
+from headwater.schema import struct_type
 
 if TYPE_CHECKING:
     from headwater.testing import RunningStream

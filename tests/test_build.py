@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from processes import ROOT, program
 
-from headwater._spark.java import find_java
+from headwater.spark.jar import find_java
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 ZEROS = "0" * 64

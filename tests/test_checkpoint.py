@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_writer import GOLDEN, RUN, Folder, commit, frame, offset, segment
 
-from headwater._cli import main
 from headwater._log.reading import Log, read_log
+from headwater.cli.main import main
 
 Headwater = Callable[..., tuple[int, str, str]]
 

@@ -14,8 +14,8 @@ import pyspark
 from processes import PACKAGE, program
 
 import headwater as hw
-from headwater._spark.java import find_java
 from headwater.sources import random_alpha
+from headwater.spark.jar import find_java
 
 
 def headwater(
@@ -299,7 +299,7 @@ def test_what_is_listed_of_a_source_in_the_jvm_is_what_its_function_takes() -> N
 
 def test_none_of_it_brings_in_spark(clean_env: dict[str, str], tmp_path: Path) -> None:
     script = (
-        "import sys; from headwater._cli import main; main(['list']); "
+        "import sys; from headwater.cli.main import main; main(['list']); "
         "print({'pyspark', 'py4j'} & {*sys.modules})"
     )
     done = subprocess.run(

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from headwater._spark.conf import append_jar, default_jars, read_properties, submit_jars, with_jars
+from headwater.spark.session import append_jar, default_jars, read_properties, submit_jars, with_jars
 
 
 @given(text=st.text(alphabet=" \t\f\r\n\\=:#!abu0041", max_size=60))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
-from headwater._author.ddl import parse, to_ddl
+from headwater.ddl import parse, to_ddl
 
 TEXTS = [
     "a boolean",

@@ -53,7 +53,7 @@ def test_sources_are_formats_of_every_session_of_the_process(run: Run) -> None:
 
 def test_a_loopback_port_does_where_there_are_no_unix_sockets(run: Run) -> None:
     script = """
-        from headwater._spark import crossing
+        from headwater.spark import attach as crossing
         del socket.AF_UNIX
         spark = hw.session(builder())
         rows = rows_of_source(spark, "early", "a")

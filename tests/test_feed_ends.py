@@ -278,7 +278,7 @@ def test_a_failure_reaches_the_query_with_its_traceback_after_the_rows_before_it
     )
     assert "in broken). Set the option onError to restart" in first
     assert 'raise LookupError("nothing there")' in failure
-    assert "headwater/_feed" not in failure
+    assert "headwater/runtime" not in failure
     assert events == ["on_start", "on_failure nothing there", "on_stop", "close"]
 
 

@@ -16,19 +16,16 @@ import pytest
 from processes import wait_until as wait_for
 
 import headwater as hw
-from headwater._author import registry
-from headwater._feed import feed as feed_module
-from headwater._feed.drive import Drive
-from headwater._feed.failure import explain
-from headwater._feed.feed import Feed
-from headwater._feed.order import Order, Shard
-from headwater._feed.outlet import Outlet
-from headwater._feed.packing import Packing
-from headwater._feed.pending import Pending
-from headwater._feed.threads import FeedStopped
-from headwater._feed.wire import Address
-from headwater._rows.converter import Converter
-from headwater._spark import crossing
+from headwater import registry
+from headwater.errors import explain
+from headwater.rows.converter import Converter
+from headwater.runtime import feed as feed_module
+from headwater.runtime.batching import Outlet, Packing, Pending
+from headwater.runtime.feed import Drive, Feed
+from headwater.runtime.protocol import Address, Order
+from headwater.runtime.threads import FeedStopped
+from headwater.source import Shard
+from headwater.spark import attach as crossing
 
 
 class Other:
@@ -394,7 +391,7 @@ def test_a_secret_that_begins_another_does_not_uncover_it() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_the_end_of_a_forked_process_leaves_the_feeds_alone(pair: Pair) -> None:
-    from headwater._feed.host import Host
+    from headwater.runtime.host import Host
 
     outlet, other = an_outlet(pair[0]), Other(pair[1])
     host = Host.__new__(Host)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from headwater._author.ddl import parse
-from headwater._rows.converter import Converter
+from headwater.ddl import parse
+from headwater.rows.converter import Converter
 from headwater.testing import END, ListSource, RunningStream
 
 Stream = Callable[..., RunningStream]

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 import headwater as hw
-from headwater._spark import crossing
+from headwater.spark import attach as crossing
 from headwater.testing import END, PAUSE, ListSource, RunningStream
 
 Stream = Callable[..., RunningStream]

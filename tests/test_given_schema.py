@@ -14,11 +14,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, IntegerType, StructField, StructType
 
 import headwater as hw
-from headwater._author import registry
-from headwater._author.describe import built_in, is_class
-from headwater._author.given_schema import options_in
-from headwater._author.signature import OptionError
+from headwater import registry
 from headwater.decode import decoder
+from headwater.options import OptionError
+from headwater.registry import built_in, is_class, options_in
 
 
 class GivenRecords(hw.Source, name="given_records"):
@@ -119,7 +118,7 @@ def test_a_built_in_source_takes_it_before_anyone_has_imported_that(
     clean_env: dict[str, str], tmp_path: Path
 ) -> None:
     script = """
-from headwater._author.given_schema import options_in
+from headwater.registry import options_in
 schema = '{"type":"struct","fields":[{"name":"a","type":"integer","nullable":true,"metadata":{}}]}'
 print(options_in({"source": "sse", "options": {"decode": "json"}, "schema": schema}))
 """

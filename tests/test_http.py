@@ -22,8 +22,8 @@ from http_server import Exchange, certificate, chunked, serving, till
 
 import headwater as hw
 from headwater.http import Connection, Http, HttpError, Request
-from headwater.http._body import Chunked
-from headwater.http._wire import Wire
+from headwater.http.connection import Chunked
+from headwater.http.transport import Wire
 
 SOON = timedelta(milliseconds=1)
 SECOND = timedelta(seconds=1)
@@ -378,7 +378,7 @@ def test_a_half_open_connection_times_out_and_is_tried_again(silent: str) -> Non
 
 def test_a_head_that_drips_for_ever_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte is in time, and all of them are not."""
-    monkeypatch.setattr("headwater.http._http._CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("headwater.http.client._CONNECT_SECONDS", 0.2)
 
     def drip(exchange: Exchange) -> None:
         exchange.send(b"HTTP/1.1 200 OK\r\n")
@@ -696,7 +696,7 @@ def test_close_ends_a_connect(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_connect_that_hangs_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.http._http._CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("headwater.http.client._CONNECT_SECONDS", 0.2)
     with full() as url, pytest.raises(HttpError, match="timed out"):
         first(http(url, max_retries=0))
 

@@ -40,7 +40,7 @@ from headwater.sim import (
     Status,
 )
 from headwater.sources import meetup_rsvp
-from headwater.sources._rsvp import Position
+from headwater.sources.rsvp_lines import Position
 from headwater.testing import RunningStream
 
 Stream = Callable[..., RunningStream]

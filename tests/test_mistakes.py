@@ -11,8 +11,8 @@ from processes import program
 from pyspark.sql import SparkSession
 
 import headwater as hw
-from headwater._spark import doctor
-from headwater._spark.jar import verified_jar
+from headwater.spark import doctor
+from headwater.spark.jar import verified_jar
 from headwater.testing import RunningStream
 
 Stream = Callable[..., RunningStream]

@@ -23,15 +23,13 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
-from headwater._author import registry
-from headwater._author.source import schema_of_source
-from headwater._partitioned.order import WatchOrder
-from headwater._partitioned.packing import TASK_BYTES
-from headwater._partitioned.shipped import Shipped, reader
-from headwater._partitioned.tasks import Reader
-from headwater._rows.arrow import arrow_schema
-from headwater._spark.bridge import Driver
+from headwater import registry
 from headwater._version import __version__
+from headwater.runtime.protocol import WatchOrder
+from headwater.runtime.tasks import TASK_BYTES, Reader, Shipped, reader
+from headwater.schema import arrow_schema
+from headwater.source import schema_of_source
+from headwater.spark.py4j import Driver
 
 Ranges = list[tuple[Any, int, int]]
 
@@ -359,7 +357,7 @@ def test_an_error_fails_the_task_with_all_that_is_to_be_said() -> None:
     assert traceback.startswith("Traceback (most recent call last):\n")
     assert traceback.endswith("OSError: no route with ***")
     assert "hush" not in said
-    assert "headwater/_partitioned" not in said
+    assert "headwater/runtime" not in said
 
 
 def test_with_restart_a_range_is_read_again_on_another_instance_without_what_was_given() -> None:
@@ -427,8 +425,8 @@ def test_offsets_that_are_gone_fail_the_task_or_are_counted() -> None:
 DRIVER = """
 import sys
 import headwater as hw
-from headwater._partitioned.order import WatchOrder
-from headwater._partitioned.shipped import reader
+from headwater.runtime.protocol import WatchOrder
+from headwater.runtime.tasks import reader
 from pyspark import cloudpickle
 {imports}
 asked = {{"feed": "7", "source": "x", "options": {{}}, "startFrom": {{"kind": "earliest"}}, "known": [],
@@ -557,7 +555,7 @@ def test_what_cannot_be_sent_is_told_on_the_driver() -> None:
 
 def test_what_reads_needs_of_spark_its_types_and_how_it_pickles(tmp_path: Path) -> None:
     script = """
-        import sys, headwater._partitioned.tasks
+        import sys, headwater.runtime.tasks
         print(sorted(name for name in sys.modules if name.partition(".")[0] in ("pyspark", "py4j")))
     """
     assert python(script, tmp_path, path=str(PACKAGE)) == "[]\n"

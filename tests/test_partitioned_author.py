@@ -18,11 +18,10 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater._author import registry
-from headwater._author.partition_values import checked_names, checked_offset
-from headwater._author.source import schema_of_source
-from headwater._peek import first_rows
-from headwater._spark.stream import _start_from
+from headwater import registry
+from headwater.cli.peek import first_rows
+from headwater.source import checked_names, checked_offset, schema_of_source
+from headwater.spark.stream import _start_from
 
 
 @pytest.fixture(autouse=True)
@@ -392,8 +391,8 @@ def test_a_time_to_start_from_has_a_zone_and_other_things_are_refused() -> None:
         _start_from(7)
 
 
-@pytest.mark.parametrize("module", ["partitioned", "partition_values"])
+@pytest.mark.parametrize("module", ["source"])
 def test_the_examples_in_docstrings_run(module: str) -> None:
-    results = doctest.testmod(importlib.import_module(f"headwater._author.{module}"))
+    results = doctest.testmod(importlib.import_module(f"headwater.{module}"))
     assert results.attempted > 0
     assert results.failed == 0

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from headwater._author import registry
-from headwater._cli import main
+from headwater import registry
+from headwater.cli.main import main
 
 HEAD = """
 import asyncio, datetime, decimal

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql import types as T  # noqa: N812
 
-from headwater._author.ddl import parse
-from headwater._rows.converter import BadRowError, Converter
+from headwater.ddl import parse
+from headwater.errors import BadRowError
+from headwater.rows.converter import Converter
 
 UTC = dt.timezone.utc
 ZONED = pa.timestamp("s", "UTC")

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T  # noqa: N812
 
-from headwater._author.ddl import parse
-from headwater._author.schema import arrow_schema, of_row_type, row_type, struct_type
+from headwater.ddl import parse
+from headwater.schema import arrow_schema, of_row_type, row_type, struct_type
 
 
 @dataclass

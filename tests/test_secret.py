@@ -12,7 +12,7 @@ from processes import Run
 from pyspark.sql import SparkSession
 
 import headwater as hw
-from headwater._author import registry
+from headwater import registry
 
 Stream = Any  # a fixture that starts a RunningStream
 

@@ -11,9 +11,8 @@ import pytest
 from processes import Run, program, run_command, wait_until
 
 import headwater as hw
-from headwater._spark.jar import verified_jar
-from headwater._spark.java import find_java
-from headwater._spark.session import _check_spark
+from headwater.spark.attach import _check_spark
+from headwater.spark.jar import find_java, verified_jar
 
 COLUMNS = ["timestamp", "value"]
 

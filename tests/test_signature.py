@@ -19,9 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater._author.kinds import SUPPORTED, kind_of, write
-from headwater._author.secret import Secret
-from headwater._author.signature import RESERVED, Option, OptionError, Signature
+from headwater.options import RESERVED, SUPPORTED, Option, OptionError, Secret, Signature, kind_of, write
 
 UTC = timezone.utc
 ISO = "a date and time in ISO 8601 such as 2024-05-31T12:30:00Z, to the microsecond at most"
@@ -830,7 +828,7 @@ def test_no_error_says_the_value_of_an_unknown_option_for_it_may_be_a_misspelt_s
 
 def test_none_of_it_needs_spark() -> None:
     script = (
-        "import sys; import headwater._author.signature; "
+        "import sys; import headwater.options; "
         "print(sorted({'pyspark', 'py4j', 'pyarrow'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

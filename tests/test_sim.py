@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from processes import running, wait_until
 
 import headwater as hw
-from headwater._author.schema import struct_type
+from headwater.schema import struct_type
 from headwater.sim import (
     BadRecord,
     Cut,
@@ -45,7 +45,7 @@ from headwater.sim import (
     WikimediaSim,
     fault,
 )
-from headwater.sim._timeline import Timeline
+from headwater.sim.records import Timeline
 
 START = datetime(2024, 5, 31, 12, tzinfo=timezone.utc)
 BROKEN = requests.exceptions.ChunkedEncodingError
@@ -501,7 +501,7 @@ def test_the_command_says_what_it_cannot_do(
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("module", ["_changes", "_faults", "_rsvp", "_timeline", "_wikimedia"])
+@pytest.mark.parametrize("module", ["faults", "records", "rsvp", "wikimedia"])
 def test_the_examples_in_docstrings_run(module: str) -> None:
     results = doctest.testmod(importlib.import_module(f"headwater.sim.{module}"))
     assert (results.attempted > 0, results.failed) == (True, 0)

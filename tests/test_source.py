@@ -17,10 +17,10 @@ import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import headwater as hw
-from headwater._author import registry
-from headwater._author.ddl import to_ddl
-from headwater._author.signature import RESERVED, OptionError
-from headwater._author.source import schema_of_class, schema_of_source
+from headwater import registry
+from headwater.ddl import to_ddl
+from headwater.options import RESERVED, OptionError
+from headwater.source import schema_of_class, schema_of_source
 
 
 @pytest.fixture(autouse=True)

@@ -24,9 +24,7 @@ from test_log import Checkpointed
 
 from headwater.http import HttpError
 from headwater.sources import sse
-from headwater.sources._event_columns import Events, alike
-from headwater.sources._event_ids import IDS
-from headwater.sources._events import EventStream
+from headwater.sources.sse_events import IDS, Events, EventStream, alike
 from headwater.testing import RunningStream
 
 SOON = timedelta(milliseconds=1)

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import headwater as hw
-from headwater._author.jvm_source import JvmSource
-from headwater._author.options import camel, encode
+from headwater.options import camel, encode
+from headwater.registry import JvmSource
 from headwater.sources import random_alpha
 
 Collect = Callable[..., tuple[list[Row], StreamingQuery]]

@@ -18,12 +18,9 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater._feed.host import Host
-from headwater._feed.wire import Address
-from headwater._partitioned.order import StartFrom, WatchOrder
-from headwater._partitioned.policy import WatchFailed
-from headwater._partitioned.positions import Positions
-from headwater._partitioned.watch import Watch
+from headwater.runtime.host import Host
+from headwater.runtime.partitions import Positions, Watch, WatchFailed
+from headwater.runtime.protocol import Address, StartFrom, WatchOrder
 
 SOON = 30.0
 """How long a test waits for what has to come."""

@@ -13,20 +13,16 @@
 Importing this package imports neither pyspark nor py4j: they come in with the first call that needs them.
 """
 
-from headwater._author.define import source
-from headwater._author.partitioned import PartitionedSource
-from headwater._author.reading import CAUGHT_UP, At
-from headwater._author.registry import registered
-from headwater._author.secret import Secret
-from headwater._author.source import Source
-from headwater._errors import HeadwaterError
-from headwater._feed.order import shard
-from headwater._feed.status import feeds
-from headwater._rows.bad_rows import BadRow
-from headwater._rsvp_schema import RSVP_SCHEMA
-from headwater._spark.session import attach, session
-from headwater._spark.stream import stream
 from headwater._version import __version__
+from headwater.errors import HeadwaterError
+from headwater.options import Secret
+from headwater.registry import registered
+from headwater.rsvp_schema import RSVP_SCHEMA
+from headwater.runtime.status import feeds
+from headwater.source import CAUGHT_UP, At, BadRow, PartitionedSource, Source, shard, source
+from headwater.spark.attach import attach
+from headwater.spark.session import session
+from headwater.spark.stream import stream
 
 __all__ = [
     "CAUGHT_UP",

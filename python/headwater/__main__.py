@@ -1,5 +1,5 @@
 """`python -m headwater`, for where the command is not on the PATH."""
 
-from headwater._cli import main
+from headwater.cli.main import main
 
 raise SystemExit(main())

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from headwater._errors import HeadwaterError
 from headwater._log.numbering import Finding, missing
 from headwater._log.offsets import Batch, Offset, batch, batches
 from headwater._log.place import checkpoint_folder
 from headwater._log.reading import Log, is_log, read_log
 from headwater._log.texts import shortened
+from headwater.errors import HeadwaterError
 
 __all__ = ["Again", "Checkpoint", "Source", "read_checkpoint"]
 

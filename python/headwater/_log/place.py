@@ -6,8 +6,8 @@ import os
 import re
 from pathlib import Path
 
-from headwater._errors import HeadwaterError
 from headwater._log.reading import is_log
+from headwater.errors import HeadwaterError
 
 __all__ = ["checkpoint_folder"]
 

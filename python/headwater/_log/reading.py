@@ -9,11 +9,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from headwater._errors import HeadwaterError
 from headwater._log.frames import Fault
 from headwater._log.numbering import Finding
 from headwater._log.scan import Scan, Segment
 from headwater._log.segments import Manifest, SegmentName, header_of, manifests, segments
+from headwater.errors import HeadwaterError
 
 __all__ = ["Log", "is_log", "read_log"]
 

@@ -13,8 +13,8 @@ class Lines(hw.Source, name="lines", schema="line BINARY", identity=("url",)):
         self._http.close()
 """
 
-from headwater.http._connection import Connection
-from headwater.http._errors import HttpError
-from headwater.http._http import Http, Request
+from headwater.http.client import Http, Request
+from headwater.http.connection import Connection
+from headwater.http.errors import HttpError
 
 __all__ = ["Connection", "Http", "HttpError", "Request"]

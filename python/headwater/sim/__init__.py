@@ -9,7 +9,7 @@
 `headwater sim rsvp` and `headwater sim wikimedia` run one from a shell.
 """
 
-from headwater.sim._faults import (
+from headwater.sim.faults import (
     BadRecord,
     Cut,
     CutMidCharacter,
@@ -24,8 +24,8 @@ from headwater.sim._faults import (
     Status,
     fault,
 )
-from headwater.sim._rsvp import RsvpSim
-from headwater.sim._wikimedia import WikimediaSim
+from headwater.sim.rsvp import RsvpSim
+from headwater.sim.wikimedia import WikimediaSim
 
 __all__ = [
     "BadRecord",

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from headwater import RSVP_SCHEMA, At, BadRow, Secret, Source
 from headwater.decode import Decoder, decoder
 from headwater.http import Http, Request
-from headwater.sources._rsvp import Line, Position
+from headwater.sources.rsvp_lines import Line, Position
 
 __all__ = ["meetup_rsvp"]
 

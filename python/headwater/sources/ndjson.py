@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import headwater as hw
 from headwater.http import Http, Request
-from headwater.sources._decoded import Decoded
+from headwater.sources.decoded import Decoded
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

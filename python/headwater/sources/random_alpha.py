@@ -1,6 +1,6 @@
 """Random words, made in the JVM: the source to try things with."""
 
-from headwater._author.jvm_source import JvmSource
+from headwater.registry import JvmSource
 
 __all__ = ["random_alpha"]
 

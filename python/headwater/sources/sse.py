@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import headwater as hw
 from headwater.http import Connection, Http, HttpError, Request
-from headwater.sources._decoded import Decoded
-from headwater.sources._event_ids import IDS
-from headwater.sources._events import EventStream
-from headwater.sources._moments import Moments, id_in
+from headwater.sources.decoded import Decoded
+from headwater.sources.sse_events import IDS, EventStream, Moments, id_in
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -11,8 +11,7 @@ In a test:
         assert query.rows(2) == [(1,), (2,)]
 """
 
-from headwater.testing._fixture import stream
-from headwater.testing._script import END, FAIL, PAUSE, ListSource
-from headwater.testing._stream import RunningStream
+from headwater.testing.running import RunningStream, stream
+from headwater.testing.script import END, FAIL, PAUSE, ListSource
 
 __all__ = ["END", "FAIL", "PAUSE", "ListSource", "RunningStream", "stream"]

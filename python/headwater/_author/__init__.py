@@ -1,1 +1,0 @@
-"""What an author of a source writes, and what is known of it without Spark."""

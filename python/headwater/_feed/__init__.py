@@ -1,1 +1,0 @@
-"""A source at work: threads, policies, and the way of its rows to the JVM."""

@@ -1,1 +1,0 @@
-"""A partitioned source at work: what its partitions have is watched on the driver, and tasks read it."""

@@ -1,1 +1,0 @@
-"""Rows as authors yield them, made into Arrow batches."""

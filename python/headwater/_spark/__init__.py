@@ -1,1 +1,0 @@
-"""The Spark session, its JVM, and how headwater gets into them."""

@@ -1,0 +1,1 @@
+"""Rows as authors yield them, converted to Arrow batches."""

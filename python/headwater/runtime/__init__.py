@@ -1,0 +1,1 @@
+"""Runs feeds in a Python process: threads, error policies, batches, and the protocol with the JVM."""

@@ -1,0 +1,1 @@
+"""The Spark session, its JVM, and how headwater's jar gets into them."""
