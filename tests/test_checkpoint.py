@@ -753,14 +753,14 @@ def test_a_path_that_is_no_checkpoint_is_named_with_what_is_expected(
     missing, file = folder.path / "nowhere", folder.path / "file"
     file.touch()
     expected = (
-        "To do: give the checkpointLocation of a query: the folder that holds offsets, commits and sources."
+        "Fix: give the checkpointLocation of a query: the folder that holds offsets, commits and sources."
     )
     for path, what in (
         (missing, f"the checkpoint {missing} does not exist. {expected}"),
         (file, f"the checkpoint {file} is no folder. {expected}"),
         (folder.path / "offsets", f"{folder.path}/offsets is no checkpoint of a query: "),
-        (folder.log, "it has neither offsets nor sources, it is the log of one source. To do: "),
-        ("s3a://bucket/x", "the checkpoint s3a://bucket/x is not on a local disk. To do: copy the folder "),
+        (folder.log, "it has neither offsets nor sources, it is the log of one source. Fix: "),
+        ("s3a://bucket/x", "the checkpoint s3a://bucket/x is not on a local disk. Fix: copy the folder "),
     ):
         for verb in ("show", "verify"):
             status, out, err = headwater(verb, path)
@@ -774,7 +774,7 @@ def test_a_file_that_cannot_be_read_is_named(folder: Folder, headwater: Headwate
     (file := folder.log / "00000001-000000000002.segment").mkdir()
     status, _, err = headwater("verify", folder.path)
     assert status == 1
-    assert err.startswith(f"headwater: {file} cannot be read: Is a directory. To do: ")
+    assert err.startswith(f"headwater: {file} cannot be read: Is a directory. Fix: ")
 
 
 def test_a_schema_is_shown_as_it_is_written_in_ddl(folder: Folder, headwater: Headwater) -> None:

@@ -266,7 +266,7 @@ def test_describe_says_what_is_not_there(clean_env: dict[str, str], tmp_path: Pa
     )
     assert f"resumable   no\ndefined in  feeds:Wide ({tmp_path}/feeds.py:12)\n" in done.stdout
     for target, said in (
-        ("feeds:lettres", "there is no source 'lettres' in feeds; those there are: letters, wide. To do: "),
+        ("feeds:lettres", "there is no source 'lettres' in feeds; those there are: letters, wide. Fix: "),
         ("letters", "there is no built-in source 'letters'; built in are: "),
     ):
         failed = headwater("describe", target, env=clean_env, cwd=tmp_path)

@@ -20,9 +20,9 @@ from headwater import registry
 from headwater.errors import explain
 from headwater.rows.converter import Converter
 from headwater.runtime import feed as feed_module
-from headwater.runtime.batching import Outlet, Packing, Pending
-from headwater.runtime.feed import Drive, Feed
-from headwater.runtime.protocol import Address, Order
+from headwater.runtime.batching import BatchEncoder, BatchSender, ItemBuffer
+from headwater.runtime.feed import Feed, ReadLoop
+from headwater.runtime.protocol import Address, FeedRequest
 from headwater.runtime.threads import FeedStopped
 from headwater.source import Shard
 from headwater.spark import attach as crossing
@@ -56,18 +56,18 @@ class Other:
         return "".join(found.get(b"headwater.failure", b"").decode() for found in self.metadata)
 
 
-made: list[Outlet] = []
+made: list[BatchSender] = []
 
 
 def an_outlet(
     connection: socket.socket, *, linger: float = 0.01, resumable: bool = False, failed: Any = None
-) -> Outlet:
+) -> BatchSender:
     from pyspark.sql.types import StructType
 
-    pending = Pending(resumable=resumable, batch_rows=8192, batch_bytes=400 << 10, array_column=False)
-    packing = Packing(Converter(StructType().add("n", "long")))
+    pending = ItemBuffer(resumable=resumable, batch_rows=8192, batch_bytes=400 << 10, array_column=False)
+    packing = BatchEncoder(Converter(StructType().add("n", "long")))
     tell = failed or (lambda error: None)
-    made.append(Outlet(connection, packing, pending, shard=0, linger=linger, failed=tell))
+    made.append(BatchSender(connection, packing, pending, shard=0, linger=linger, failed=tell))
     return made[-1]
 
 
@@ -101,7 +101,7 @@ def run(work: Callable[[], object]) -> threading.Thread:
 def a_feed(source: Callable[[], Any], connection: socket.socket, on_error: str = "fail") -> Feed:
     """As the JVM would order it, of sources that have no name."""
 
-    class Ordered(Order):
+    class Ordered(FeedRequest):
         def make(self) -> Any:
             return source()
 
@@ -123,7 +123,7 @@ def test_tables_are_not_drawn_ahead_of_what_is_sent(pair: Pair) -> None:
             yield table
 
     outlet = an_outlet(pair[0])
-    run(lambda: Drive(outlet)._read(tables()))
+    run(lambda: ReadLoop(outlet)._read(tables()))
     stream = pa.ipc.open_stream(pair[1].makefile("rb"))
     assert [stream.read_next_batch().num_rows for _ in range(2)] == [50_000, 50_000]  # one, and no more
     wait_until(lambda: outlet._sending.locked())
@@ -189,7 +189,7 @@ def test_what_is_said_at_the_end_of_a_fast_burst_does_not_wait(pair: Pair) -> No
         yield hw.CAUGHT_UP
         end.wait(10)
 
-    run(lambda: Drive(outlet)._read(rows()))
+    run(lambda: ReadLoop(outlet)._read(rows()))
     wait_until(lambda: other.has(b"headwater.caught_up"))
     assert other.rows == list(range(100))
     end.set()
@@ -205,7 +205,7 @@ def test_a_pause_holds_after_a_fast_burst(pair: Pair) -> None:
                 steps.acquire()
             yield (n,)
 
-    run(lambda: Drive(outlet)._read(rows()))
+    run(lambda: ReadLoop(outlet)._read(rows()))
     wait_until(lambda: len(other.rows) == 5000)
     outlet.pause()
     steps.release(100)
@@ -221,7 +221,7 @@ def test_an_iterator_in_c_is_left_at_its_next_item(pair: Pair) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, ours.makefile("rb") as lines:
         items = chain(((n,) for n in range(5000)), zip(map(int, lines), strict=True))
-        thread = run(lambda: Drive(outlet)._read(items))
+        thread = run(lambda: ReadLoop(outlet)._read(items))
         wait_until(lambda: len(other.rows) == 5000)
         outlet.close()
         theirs.sendall(b"1\n2\n")

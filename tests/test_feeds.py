@@ -76,13 +76,13 @@ def test_a_source_defined_after_the_session_in_another_thread_is_a_format_in_eve
 
 
 def test_a_name_that_another_format_has_is_refused(spark_session: SparkSession) -> None:
-    class Taken(DataSource):
+    class Drained(DataSource):
         @classmethod
         def name(cls) -> str:
             return "taken_by_another"
 
     hw.attach(spark_session)
-    spark_session.dataSource.register(Taken)
+    spark_session.dataSource.register(Drained)
     with pytest.raises(ValueError, match=r"'taken_by_another' is taken.*another name"):
 
         @hw.source("n LONG")

@@ -70,7 +70,7 @@ def test_a_missing_jar(tmp_path: Path) -> None:
     with pytest.raises(hw.HeadwaterError) as caught:
         verified_jar(tmp_path)
     said = first_line(caught.value)
-    assert all(part in said for part in (str(tmp_path), "is missing", "To do: install headwater again"))
+    assert all(part in said for part in (str(tmp_path), "is missing", "Fix: install headwater again"))
 
 
 def test_read_in_place_of_read_stream(spark_session: SparkSession) -> None:

@@ -25,8 +25,8 @@ from pyspark.sql import DataFrame, SparkSession
 import headwater as hw
 from headwater import registry
 from headwater._version import __version__
-from headwater.runtime.protocol import WatchOrder
-from headwater.runtime.tasks import TASK_BYTES, Reader, Shipped, reader
+from headwater.runtime.protocol import WatchRequest
+from headwater.runtime.tasks import TASK_BYTES, Reader, ReaderSpec, reader
 from headwater.schema import arrow_schema
 from headwater.source import schema_of_source
 from headwater.spark.py4j import Driver
@@ -72,10 +72,10 @@ def define(
     return kind("Made", (hw.PartitionedSource,), body, name="made", schema=schema)
 
 
-def order(**policies: Any) -> WatchOrder:
+def order(**policies: Any) -> WatchRequest:
     given = {"onError": "fail", "onBadRow": "fail", "batchRows": 8192, "failOnDataLoss": True, **policies}
     asked = {"feed": "7", "source": "made", "options": {}, "startFrom": {"kind": "earliest"}, "known": []}
-    return WatchOrder.read({**asked, **given})
+    return WatchRequest.read({**asked, **given})
 
 
 def tasks(*each: Ranges) -> Iterator[pa.RecordBatch]:
@@ -124,7 +124,7 @@ class Answers:
 def run(
     source: Any, *each: Ranges, sleep: Callable[[float], None] = lambda s: None, **policies: Any
 ) -> Answers:
-    return Answers(source, Reader(Shipped.of(source, order(**policies)), sleep).read(tasks(*each)))
+    return Answers(source, Reader(ReaderSpec.of(source, order(**policies)), sleep).read(tasks(*each)))
 
 
 def failure(source: Any, *each: Ranges, **policies: Any) -> str:
@@ -162,7 +162,7 @@ def test_a_task_has_one_instance_which_is_closed_also_when_it_is_cut_off() -> No
     source = define(close=lambda self: closed.append(id(self)))()
     run(source, [("a", 0, 3), ("b", 0, 3)])
     assert len(closed) == 1
-    batches = Reader(Shipped.of(source, order())).read(tasks([("a", 0, 3)]))
+    batches = Reader(ReaderSpec.of(source, order())).read(tasks([("a", 0, 3)]))
     next(batches)
     batches.close()  # type: ignore[attr-defined]
     assert len(closed) == 2
@@ -270,7 +270,7 @@ def test_heavy_rows_are_not_gathered_by_the_thousand() -> None:
 
 def test_more_rows_than_offsets_are_an_error_before_the_surplus_is_given() -> None:
     given = yielding(*[("a", n) for n in range(5)])
-    batches = Reader(Shipped.of(given, order(batchRows=1))).read(tasks([("a", 5, 9)]))
+    batches = Reader(ReaderSpec.of(given, order(batchRows=1))).read(tasks([("a", 5, 9)]))
     given_out: list[pa.RecordBatch] = []
     with pytest.raises(RuntimeError) as caught:
         given_out.extend(batches)

@@ -334,22 +334,22 @@ def test_an_error_in_init_or_in_the_schema_is_the_authors(run: Run) -> None:
     [
         (
             ["fedes:letters"],
-            "there is no module 'fedes', neither in {here} nor on Python's path. To do: check its",
+            "there is no module 'fedes', neither in {here} nor on Python's path. Fix: check its",
         ),
         (["feeds.inner:letters"], "there is no module 'feeds.inner', neither in "),
         (["no.such:letters"], "there is no module 'no.such' (there is no 'no'), neither in "),
-        (["fedes.py:letters"], "there is no file {here}/fedes.py. To do: give the path of a file"),
+        (["fedes.py:letters"], "there is no file {here}/fedes.py. Fix: give the path of a file"),
         (["feeds.txt:letters"], "there is no module 'feeds.txt'"),
-        (["a/b:letters"], "'a/b' is neither a module nor a file of Python. To do: give a dotted name"),
-        ([":letters"], "'' is neither a module nor a file of Python. To do: "),
+        (["a/b:letters"], "'a/b' is neither a module nor a file of Python. Fix: give a dotted name"),
+        ([":letters"], "'' is neither a module nor a file of Python. Fix: "),
         (
             ["feeds:lettres"],
             "there is no source 'lettres' in feeds; those there are: closing, letters, waiting. To do",
         ),
-        (["json:letters"], "there is no source in json. To do: define one with @hw.source(…) or class "),
+        (["json:letters"], "there is no source in json. Fix: define one with @hw.source(…) or class "),
         (["letters"], "there is no built-in source 'letters'; built in are: "),
         (["feeds.py"], "there is no built-in source 'feeds.py'; built in are: "),
-        (["feeds:letters", "-n", "0"], "-n is '0', it must be a whole number from 1. To do: write -n 10"),
+        (["feeds:letters", "-n", "0"], "-n is '0', it must be a whole number from 1. Fix: write -n 10"),
         (["feeds:letters", "-n", "ten"], "-n is 'ten', it must be a whole number from 1"),
         (
             ["feeds:letters", "-o", "length=x"],
@@ -365,11 +365,11 @@ def test_an_error_in_init_or_in_the_schema_is_the_authors(run: Run) -> None:
         ),
         (
             ["feeds:letters", "-o", "length"],
-            "an option after -o is not of the form KEY=VALUE. To do: write -o length=8",
+            "an option after -o is not of the form KEY=VALUE. Fix: write -o length=8",
         ),
         (
             ["feeds:letters", "-o", "count=1", "-o", "count=2"],
-            "option 'count' is given twice. To do: keep one -o count",
+            "option 'count' is given twice. Fix: keep one -o count",
         ),
         (
             ["feeds:letters", "-o", "count=1", "-o", "COUNT=2"],
@@ -388,7 +388,7 @@ def test_the_rows_of_a_source_in_the_jvm_are_to_be_looked_at_in_spark(run: Run, 
     assert said.startswith(
         "the rows of source 'random_alpha' are made in Spark's JVM, so without Spark there are"
     )
-    assert "To do: look at them in Spark, as with hw.stream(hw.session(), random_alpha(…))" in said
+    assert "Fix: look at them in Spark, as with hw.stream(hw.session(), random_alpha(…))" in said
 
 
 @pytest.mark.parametrize(
@@ -412,9 +412,7 @@ def test_an_error_of_the_module_itself_shows_its_traceback_alone(run: Run, code:
 
 def test_a_module_that_ends_the_program_is_told_what_to_do(run: Run) -> None:
     said = run("feeds:letters", code="import sys; sys.exit(3)").said()
-    assert said.startswith(
-        "importing feeds ended the program (exit status 3). To do: put what it does when it"
-    )
+    assert said.startswith("importing feeds ended the program (exit status 3). Fix: put what it does when it")
 
 
 # In a process of its own

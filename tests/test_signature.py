@@ -590,7 +590,7 @@ def test_an_annotation_that_no_option_can_have_is_refused_with_place_and_remedy(
     assert said.startswith(f"parameter 'option' of source 'letters' ({__file__}:")
     name = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     assert f"is of type {name}, as no option can be" in said
-    assert said.endswith(f"To do: use {SUPPORTED}")
+    assert said.endswith(f"Fix: use {SUPPORTED}")
 
 
 @pytest.mark.parametrize(
@@ -624,7 +624,7 @@ def test_an_annotation_that_cannot_be_read_is_said_with_the_reason(annotation: s
     assert said.startswith(f"parameter 'option' of source 'letters' ({__file__}:")
     assert f"has the annotation {annotation!r}, which cannot be read (" in said
     assert reason in said.partition("cannot be read")[2]
-    assert said.endswith("To do: define or import its names at the top of the module")
+    assert said.endswith("Fix: define or import its names at the top of the module")
     assert caught.value.__cause__ is not None
 
 
@@ -653,7 +653,7 @@ def test_a_parameter_without_a_name_of_its_own_is_refused(function: Callable[...
         of(function)
     assert str(caught.value) == (
         f"parameter 'a' of source 'letters' ({place}) is {kind}, but an option has a name of its own. "
-        "To do: make it a plain parameter, or one for each option; no *, ** or /"
+        "Fix: make it a plain parameter, or one for each option; no *, ** or /"
     )
 
 
@@ -686,17 +686,17 @@ def test_two_parameters_that_are_one_option_are_refused() -> None:
 @pytest.mark.parametrize(
     ("annotation", "default", "error", "said"),
     [
-        (int, "5", TypeError, "is '5' of type str, it must be a whole number, as int. To do: "),
-        (int, None, TypeError, "is None of type NoneType, it must be a whole number, as int. To do: "),
-        ("int", None, TypeError, "is None of type NoneType, it must be a whole number, as int. To do: "),
+        (int, "5", TypeError, "is '5' of type str, it must be a whole number, as int. Fix: "),
+        (int, None, TypeError, "is None of type NoneType, it must be a whole number, as int. Fix: "),
+        ("int", None, TypeError, "is None of type NoneType, it must be a whole number, as int. Fix: "),
         (
             Literal["a"],
             "b",
             OptionError,
-            "is 'b' of type str, it must be one of: a, as Literal['a']. To do: ",
+            "is 'b' of type str, it must be one of: a, as Literal['a']. Fix: ",
         ),
-        (Secret, 12345, TypeError, "is *** of type int, it must be a secret text, as Secret. To do: "),
-        (inspect.Parameter.empty, [1], TypeError, "is [1] of type list, it must be a text, as str. To do: "),
+        (Secret, 12345, TypeError, "is *** of type int, it must be a secret text, as Secret. Fix: "),
+        (inspect.Parameter.empty, [1], TypeError, "is [1] of type list, it must be a text, as str. Fix: "),
     ],
 )
 def test_a_default_that_does_not_fit_is_refused(
@@ -792,7 +792,7 @@ def test_a_secret_is_copied_and_not_changed() -> None:
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_a_secret_is_not_pickled_and_says_what_to_do(protocol: int) -> None:
-    with pytest.raises(TypeError, match=r"a Secret cannot be pickled: .* To do: read it where it is used"):
+    with pytest.raises(TypeError, match=r"a Secret cannot be pickled: .* Fix: read it where it is used"):
         pickle.dumps({"token": Secret("abc")}, protocol)
     with pytest.raises(TypeError, match="a Secret cannot be pickled"):
         Secret("abc").__getstate__()

@@ -24,7 +24,7 @@ from test_log import Checkpointed
 
 from headwater.http import HttpError
 from headwater.sources import sse
-from headwater.sources.sse_events import IDS, Events, EventStream, alike
+from headwater.sources.sse_events import IDS, Events, EventStream, parse_uniform
 from headwater.testing import RunningStream
 
 SOON = timedelta(milliseconds=1)
@@ -185,7 +185,7 @@ def nearly_alike(draw: st.DrawFn) -> bytes:
 def test_events_taken_apart_by_column_are_those_of_the_standard(block: bytes, step: int) -> None:
     expected = by_the_standard(block)
     assert parsed(*(block[at : at + step] for at in range(0, len(block), step))) == expected
-    if (found := alike(block, None)) is not None:
+    if (found := parse_uniform(block, None)) is not None:
         assert [*zip(found.data.to_pylist(), found.event.to_pylist(), found.id, strict=True)] == expected
         found.data.validate(full=True)
 
@@ -193,7 +193,7 @@ def test_events_taken_apart_by_column_are_those_of_the_standard(block: bytes, st
 @pytest.mark.parametrize("fields", ["data: ü {}", "id:{}\ndata:{}", "event: e{}\nid: {}\ndata: {}"])
 def test_a_busy_server_s_events_are_taken_apart_by_column(fields: str) -> None:
     text = "".join(f"{fields}\n\n".replace("{}", str(n)) for n in range(100)).encode()
-    found = alike(text, "before")
+    found = parse_uniform(text, "before")
     assert found is not None
     assert found.records[99] == fields.rpartition(":")[2].strip().replace("{}", "99").encode()
     assert found.id == ([str(n) for n in range(100)] if "id" in fields else ["before"] * 100)

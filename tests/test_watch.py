@@ -19,8 +19,8 @@ import pytest
 
 import headwater as hw
 from headwater.runtime.host import Host
-from headwater.runtime.partitions import Positions, Watch, WatchFailed
-from headwater.runtime.protocol import Address, StartFrom, WatchOrder
+from headwater.runtime.partitions import PartitionWatch, Positions, WatchFailed
+from headwater.runtime.protocol import Address, StartFrom, WatchRequest
 
 SOON = 30.0
 """How long a test waits for what has to come."""
@@ -125,7 +125,7 @@ def world() -> Iterator[World]:
 class Watching:
     """A watch, and what it has published."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: PartitionWatch) -> None:
         self.watch = watch
         self.seen: list[dict[str, Any]] = []
 
@@ -158,7 +158,7 @@ Start = Callable[..., Watching]
 
 @pytest.fixture
 def start(world: World) -> Iterator[Start]:
-    started: list[Watch] = []
+    started: list[PartitionWatch] = []
 
     def begin(*, options: dict[str, str] | None = None, **given: Any) -> Watching:
         kept = {name: given.pop(name) for name in ("timeout", "back_off") if name in given}
@@ -174,7 +174,7 @@ def start(world: World) -> Iterator[Start]:
             "known": [],
             **given,
         }
-        watch = Watch(WatchOrder.read(question), **{"back_off": lambda failures: 0.0, **kept})
+        watch = PartitionWatch(WatchRequest.read(question), **{"back_off": lambda failures: 0.0, **kept})
         started.append(watch)
         watch.start()
         return Watching(watch)
@@ -673,7 +673,7 @@ def test_a_call_that_nothing_moves_is_abandoned(
 def test_stop_before_start_is_a_stop(world: World) -> None:
     question = {"feed": "7", "source": "watched", "options": {}, "onError": "fail", "onBadRow": "fail"}
     more = {"batchRows": 1, "failOnDataLoss": True, "startFrom": {"kind": "earliest"}, "known": []}
-    watch = Watch(WatchOrder.read({**question, **more}))
+    watch = PartitionWatch(WatchRequest.read({**question, **more}))
     assert watch.stop() == "stopped"
     watch.start()
     watch._thread.join(SOON)

@@ -25,7 +25,7 @@ class HeadwaterError(RuntimeError):
     """
 
     def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(f"{what}. To do: {remedy}.")
+        super().__init__(f"{what}. Fix: {remedy}.")
         self.what = what
         self.remedy = remedy
 

@@ -1,4 +1,4 @@
-"""Options: signatures define them, Spark holds them as strings, `Secret` hides those that must not be shown."""
+"""Options: defined by signatures, held by Spark as strings; `Secret` hides those that must not be shown."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
     "Signature",
     "camel",
     "encode",
-    "is_one",
+    "is_reference",
     "kind_of",
     "known",
     "plain",
@@ -62,7 +62,7 @@ _seen: dict[str, set[str]] = {}
 """What references have led to: a secret that was changed since may still stand in an error."""
 
 
-def is_one(text: str) -> bool:
+def is_reference(text: str) -> bool:
     return text.startswith(("env:", "file:"))
 
 
@@ -141,7 +141,7 @@ class Secret:
 
     def reveal(self) -> str:
         """The text itself, for the call that needs it; HeadwaterError where a reference leads nowhere."""
-        return resolved(self._value) if is_one(self._value) else self._value
+        return resolved(self._value) if is_reference(self._value) else self._value
 
     def __repr__(self) -> str:
         return "Secret(***)"
@@ -181,7 +181,7 @@ class Secret:
 
 def _refuse() -> NoReturn:
     raise TypeError(
-        "a Secret cannot be pickled: it must not reach a disk or another machine. To do: read it where it is "
+        "a Secret cannot be pickled: it must not reach a disk or another machine. Fix: read it where it is "
         "used, from the environment or a file; or pickle secret.reveal(), if that is what you want"
     )
 
@@ -192,7 +192,7 @@ def texts_of(secret: Secret) -> list[str]:
     Of a reference, what it has led to before counts as well.
     """
     value = secret._value
-    texts = known(value) if is_one(value) else [value]
+    texts = known(value) if is_reference(value) else [value]
     lines = [line for text in texts for line in text.splitlines()]
     values = [line.partition(": ")[2].strip() for line in lines]
     parts = [part for part in dict.fromkeys([*lines, *values]) if len(part) > 3 and part not in texts]
@@ -539,7 +539,7 @@ def _check_name(parameter: inspect.Parameter, names: dict[str, str], where: str)
     """`names` are those taken, by their plain form; the parameter's is added."""
     if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
         what = f"{where} is {parameter.kind.description}, but an option has a name of its own"
-        raise TypeError(f"{what}. To do: make it a plain parameter, or one for each option; no *, ** or /")
+        raise TypeError(f"{what}. Fix: make it a plain parameter, or one for each option; no *, ** or /")
     taken = names.setdefault(plain(parameter.name), parameter.name)
     if taken in RESERVED:
         raise ValueError(f"{where} has the name of headwater's own option {taken}: rename it")
@@ -563,21 +563,21 @@ def _kind(parameter: inspect.Parameter, scope: dict[str, Any], where: str) -> Ki
         hint = get_type_hints(bare, scope)["option"]
     except Exception as error:
         what = f"{where} has the annotation {written!r}, which cannot be read ({error})"
-        raise TypeError(f"{what}. To do: define or import its names at the top of the module") from error
+        raise TypeError(f"{what}. Fix: define or import its names at the top of the module") from error
     try:
         return kind_of(hint)
     except TypeError as error:
         what = written if isinstance(written, str) else inspect.formatannotation(written)
         why = f" ({error})" if str(error) else ""
         raise TypeError(
-            f"{where} is of type {what}, as no option can be{why}. To do: use {SUPPORTED}"
+            f"{where} is of type {what}, as no option can be{why}. Fix: use {SUPPORTED}"
         ) from None
 
 
 def _option(parameter: inspect.Parameter, kind: Kind, where: str) -> Option:
     required, default = parameter.default is parameter.empty, None
     if not required:
-        remedy = ". To do: annotate the parameter with what fits it, or change it"
+        remedy = ". Fix: annotate the parameter with what fits it, or change it"
         default = _value(kind, parameter.default, f"the default of {where}", texts=False, remedy=remedy)
     return Option(parameter.name, kind.allowed, required, default, kind.secret)
 

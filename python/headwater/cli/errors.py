@@ -13,7 +13,7 @@ from pathlib import Path
 
 from headwater.errors import masked
 
-__all__ = ["told"]
+__all__ = ["format_error"]
 
 _OURS = f"{Path(__file__).parent.parent}{os.sep}"
 _BETWEEN = ("<frozen ", inspect.getfile(types))  # Python's own, between an author's frames and ours
@@ -23,7 +23,7 @@ _BEFORE = tuple(f"{Path(inspect.getfile(module)).parent}{os.sep}" for module in 
 _SAID = (TypeError, ValueError, RuntimeError, ImportError)
 
 
-def told(error: BaseException, secrets: Sequence[str] = ()) -> str | None:
+def format_error(error: BaseException, secrets: Sequence[str] = ()) -> str | None:
     """None where the error is a bug of headwater's, whose traceback is wanted whole."""
     found = traceback.TracebackException.from_exception(error)
     is_authors = bool(_authors(found.stack)) or isinstance(error, SyntaxError)

@@ -15,7 +15,7 @@ from headwater import references as _lookup
 from headwater._log import commands as checkpoint
 from headwater._version import __version__
 from headwater.cli import sim
-from headwater.cli.errors import told
+from headwater.cli.errors import format_error
 from headwater.errors import HeadwaterError
 from headwater.registry import is_class, registered, secrets_of
 from headwater.source import signature_of
@@ -190,7 +190,7 @@ def _complain(text: str) -> None:
 
 def _failed(error: BaseException, secrets: Sequence[str] = (), of: str = "") -> int:
     """An author's error is told with its traceback, ours in a line; a bug of ours as Python does it."""
-    text = told(error, secrets)
+    text = format_error(error, secrets)
     if text is None:
         raise error
     if "\n" in text:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.rows.converter import Converter
-from headwater.runtime.batching import Packing, Pending
+from headwater.runtime.batching import BatchEncoder, ItemBuffer
 from headwater.source import Source, items_of, schema_of_source
 
 __all__ = ["aligned", "columns", "first_rows"]
@@ -33,8 +33,8 @@ def first_rows(source: Source, limit: int) -> Iterator[list[Any]]:
     BadRowError, after the rows before it, for a row that does not fit the schema.
     """
     schema = _schema(source)
-    packing = Packing(Converter(schema))
-    pending = Pending.of(source, schema, batch_rows=1)
+    packing = BatchEncoder(Converter(schema))
+    pending = ItemBuffer.of(source, schema, batch_rows=1)
     with closing(items_of(source)) as items:  # type: ignore[type-var]
         for item in items:
             pending.add(item)

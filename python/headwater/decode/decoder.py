@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.decode.json import Given, JsonWay, Piece, Way, one_by_one, python_rows, python_value
+from headwater.decode.json import (
+    Given,
+    JsonDecoder,
+    Piece,
+    RecordDecoder,
+    one_by_one,
+    python_rows,
+    python_value,
+)
 from headwater.rows.bad_values import Refused
 from headwater.rows.columns import Column, column, fits
 from headwater.rows.records import Records
@@ -18,12 +26,20 @@ from headwater.source import BadRow, has_array_rows
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Beside", "BinaryWay", "Decoder", "OwnWay", "TextWay", "decoder", "function_named"]
+__all__ = [
+    "BinaryDecoder",
+    "CustomDecoder",
+    "Decoder",
+    "MetadataColumns",
+    "TextDecoder",
+    "decoder",
+    "function_named",
+]
 
 _EACH = list | pa.Array  # has a value for each record
 
 
-class Beside:
+class MetadataColumns:
     """The columns of one schema. Their values come with the records: a list or an array, or one for all."""
 
     def __init__(self, schema: StructType) -> None:
@@ -77,7 +93,7 @@ def _listed(array: pa.Array) -> list[Any]:
 _NO_ROW = "the function returned None; it returns a row or a list of rows, which may be empty"
 
 
-class OwnWay:
+class CustomDecoder:
     """The function gets a record and returns a row or a list of rows; what it raises makes the record bad."""
 
     def __init__(self, schema: StructType, function: Callable[[bytes], Any]) -> None:
@@ -126,7 +142,7 @@ def function_named(name: str) -> Callable[[bytes], Any]:
     return found  # type: ignore[no-any-return]
 
 
-class BinaryWay:
+class BinaryDecoder:
     """Records as they are."""
 
     def __init__(self) -> None:
@@ -137,7 +153,7 @@ class BinaryWay:
         yield pa.RecordBatch.from_arrays([_column(records).cast(pa.binary())], schema=self._arrow)
 
 
-class TextWay:
+class TextDecoder:
     """Records in UTF-8."""
 
     def __init__(self) -> None:
@@ -177,14 +193,14 @@ class Decoder:
     schema: StructType
     """Its columns, and after them those beside."""
 
-    def __init__(self, way: Way, beside: StructType) -> None:
+    def __init__(self, way: RecordDecoder, beside: StructType) -> None:
         from pyspark.sql.types import StructType
 
         self.schema = StructType([*way.schema.fields, *beside.fields])
         self._arrow = arrow_schema(self.schema)
         self._own_arrow = pa.schema(list(self._arrow)[: len(way.schema.fields)])
         self._way = way
-        self._beside = Beside(beside)
+        self._beside = MetadataColumns(beside)
 
     def rows(self, records: Given, **columns: Any) -> Any:
         """What may be yielded, also under one `hw.At`: an Arrow table, or a list of rows and of `hw.BadRow`s.
@@ -246,9 +262,9 @@ def decoder(
     return Decoder(way, more)
 
 
-def _way(name: str, schema: str | StructType | None) -> Way:
+def _way(name: str, schema: str | StructType | None) -> RecordDecoder:
     if name in ("text", "binary"):
-        way: Way = TextWay() if name == "text" else BinaryWay()
+        way: RecordDecoder = TextDecoder() if name == "text" else BinaryDecoder()
         if schema is not None:
             raise ValueError(f"decode={name!r} gives the column {way.schema.names[0]!r}, and takes no schema")
         return way
@@ -260,7 +276,7 @@ def _way(name: str, schema: str | StructType | None) -> Way:
     if schema is None:
         raise ValueError(f"decode={name!r} needs a schema, such as 'id LONG, name STRING'")
     columns = _struct_type(schema, "schema")
-    return JsonWay(columns) if name == "json" else OwnWay(columns, function_named(name))
+    return JsonDecoder(columns) if name == "json" else CustomDecoder(columns, function_named(name))
 
 
 def _struct_type(schema: str | StructType, what: str) -> StructType:

@@ -33,14 +33,14 @@ __all__ = [
     "NULL",
     "TIME",
     "Given",
-    "JsonWay",
+    "JsonDecoder",
     "LeafShape",
     "Misfit",
     "Number",
     "Piece",
+    "RecordDecoder",
     "Repeated",
     "Shape",
-    "Way",
     "as_object",
     "leaf_shape",
     "may_be_deep",
@@ -143,7 +143,7 @@ Piece: TypeAlias = pa.RecordBatch | BadRow | list[tuple[Any, ...]]
 """Of several records a row each; of one that is bad; of one that gave so many rows."""
 
 
-class Way(Protocol):
+class RecordDecoder(Protocol):
     """How records become rows."""
 
     schema: Any
@@ -525,7 +525,7 @@ _EXPONENT = r"[:,\[]\s*\"?[+-]?[0-9.]+[eE][+-]?[0-9]+[\"\s,}\]]"
 _ESCAPED = r"\\u00([46]5|2[bBdDeE]|3[0-9])"  # an e, a sign, a point or a digit, which could hide one
 
 
-class JsonWay:
+class JsonDecoder:
     """The columns of a schema, each from the field of its name; what the schema does not have is ignored."""
 
     def __init__(self, schema: StructType) -> None:

@@ -26,10 +26,10 @@ __all__ = [
     "BATCH_BYTES",
     "END",
     "MAX_ROW_BYTES",
-    "Outlet",
-    "Packing",
-    "Pending",
-    "Taken",
+    "BatchEncoder",
+    "BatchSender",
+    "Drained",
+    "ItemBuffer",
     "cut",
     "joined",
     "message",
@@ -85,7 +85,7 @@ def to_json(cursor: Any) -> str:
 _SAMPLES = 10
 
 
-class Packing:
+class BatchEncoder:
     """Numbers rows from 0 in the order they come. Used by one thread at a time."""
 
     def __init__(self, converter: Converter) -> None:
@@ -149,7 +149,7 @@ _SECOND: Any = {}.get  # of two arguments, in C
 
 
 @dataclass
-class Taken:
+class Drained:
     """Items in their order: lists of rows, and Arrow or pandas tables; and what is to be said after them."""
 
     parts: list[Any] = field(default_factory=list)
@@ -159,7 +159,7 @@ class Taken:
     error: TypeError | None = None
 
 
-class Pending:
+class ItemBuffer:
     """Gathers items until they are taken. What stands under one `At` is one item, so it is taken together.
 
     One thread adds, any may take; a deque is made for that. A batch is full at `batch_rows` rows, and before
@@ -179,7 +179,7 @@ class Pending:
         self.one_by_one = False
 
     @classmethod
-    def of(cls, source: Source, schema: StructType, batch_rows: int) -> Pending:
+    def of(cls, source: Source, schema: StructType, batch_rows: int) -> ItemBuffer:
         """For what that source yields, in messages of a good size."""
         return cls(
             resumable=is_resumable(type(source)),
@@ -223,13 +223,13 @@ class Pending:
         except IndexError:
             return False
 
-    def take(self) -> Taken:
+    def take(self) -> Drained:
         """All that is there."""
         items = [self._items.popleft() for _ in range(len(self._items))]
         self._in_tables = 0
         if set(map(type, items)) == {tuple} and not self._resumable:
-            return Taken([items])
-        taken = Taken()
+            return Drained([items])
+        taken = Drained()
         try:
             for item in items:
                 self._sort(item, taken)
@@ -261,7 +261,7 @@ class Pending:
             return len(rows)
         return len(rows) if Converter.is_table(rows) else None
 
-    def _sort(self, item: Any, taken: Taken) -> None:
+    def _sort(self, item: Any, taken: Drained) -> None:
         self._check(item)
         if item is CAUGHT_UP:
             taken.caught_up = True
@@ -296,14 +296,14 @@ _NO_SINCE = (
 _POLL_SECONDS, _LOOK_SECONDS = 0.005, 0.05
 
 
-class Outlet:
+class BatchSender:
     """One feed's way to the JVM. Batches go out in the order of their rows, whoever sends them."""
 
     def __init__(
         self,
         connection: socket.socket,
-        packing: Packing,
-        pending: Pending,
+        packing: BatchEncoder,
+        pending: ItemBuffer,
         *,
         shard: int,
         linger: float,
@@ -444,7 +444,7 @@ class Outlet:
             if not isinstance(error, FeedStopped):
                 self._failed(error)
 
-    def _transmit(self, taken: Taken) -> None:
+    def _transmit(self, taken: Drained) -> None:
         batches, bad_row = self.packing.pack(taken.parts)
         error = bad_row or taken.error
         metadata: dict[str, str] = {}

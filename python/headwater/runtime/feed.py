@@ -10,12 +10,12 @@ from time import monotonic
 from typing import Any
 
 from headwater.errors import explain, first_line
-from headwater.runtime.batching import Outlet
-from headwater.runtime.protocol import Order
-from headwater.runtime.threads import Crew, FeedStopped, back_off, interrupt, log_of
+from headwater.runtime.batching import BatchSender
+from headwater.runtime.protocol import FeedRequest
+from headwater.runtime.threads import FeedStopped, ThreadGroup, back_off, interrupt, log_of
 from headwater.source import begin, in_shard, is_async
 
-__all__ = ["Acks", "Drive", "Feed"]
+__all__ = ["Acks", "Feed", "ReadLoop"]
 
 _NOTHING = object()
 
@@ -23,7 +23,7 @@ _NOTHING = object()
 class Acks:
     """The newest cursor stands for all before it, so of those that wait only that one is told."""
 
-    def __init__(self, tell: Callable[[Any], None], crew: Crew) -> None:
+    def __init__(self, tell: Callable[[Any], None], crew: ThreadGroup) -> None:
         self._tell = tell
         self._crew = crew
         self._changed = threading.Condition()
@@ -55,10 +55,10 @@ class Acks:
             self._tell(cursor)
 
 
-class Drive:
+class ReadLoop:
     """One reading of a source, from its beginning to its end."""
 
-    def __init__(self, outlet: Outlet) -> None:
+    def __init__(self, outlet: BatchSender) -> None:
         self._outlet = outlet
         self._lock = threading.Lock()
         self._cancelled = False
@@ -130,7 +130,7 @@ async def _nothing_async() -> None:
 _STOP_SECONDS, _PATIENCE_SECONDS = 3.0, 1.0  # patience: for a feed to end before it is interrupted
 
 # Connects a source to the JVM, given whom to tell of a failure; called in the feed's thread.
-OpenOutlet = Callable[[Any, Callable[[BaseException], None]], Outlet]
+OpenOutlet = Callable[[Any, Callable[[BaseException], None]], BatchSender]
 
 
 class Feed:
@@ -139,9 +139,11 @@ class Feed:
     `opened` is called once: with None when rows can flow, or with what went wrong before that.
     """
 
-    def __init__(self, order: Order, open_outlet: OpenOutlet, opened: Callable[[str | None], None]) -> None:
+    def __init__(
+        self, order: FeedRequest, open_outlet: OpenOutlet, opened: Callable[[str | None], None]
+    ) -> None:
         self.order = order
-        self.outlet: Outlet | None = None
+        self.outlet: BatchSender | None = None
         self.restarts = 0
         self.last_error: str | None = None
         self._state = "starting"
@@ -151,9 +153,9 @@ class Feed:
         self._stopping = threading.Event()
         self._source: Any = None
         self._closed: Any = None
-        self._drive: Drive | None = None
+        self._drive: ReadLoop | None = None
         self._log = log_of(order)
-        self._crew = Crew(f"headwater-feed-{order.name}-{order.feed}")
+        self._crew = ThreadGroup(f"headwater-feed-{order.name}-{order.feed}")
         self._thread = self._crew.new("", self._live)
         self.acks = Acks(self._acknowledge, self._crew)
 
@@ -207,7 +209,7 @@ class Feed:
         except BaseException as error:  # SystemExit too: whatever is raised is the query's failure
             self._fail(error)
 
-    def _open(self) -> Outlet:
+    def _open(self) -> BatchSender:
         try:
             outlet = self._open_outlet(self._make(), self._fail)
         except BaseException as error:
@@ -219,7 +221,7 @@ class Feed:
             outlet.close()
         return outlet
 
-    def _run(self, outlet: Outlet) -> None:
+    def _run(self, outlet: BatchSender) -> None:
         failures = 0
         while True:
             given = outlet.rows
@@ -250,9 +252,9 @@ class Feed:
             raise FeedStopped
         self.restarts += 1
 
-    def _attempt(self, outlet: Outlet) -> None:
+    def _attempt(self, outlet: BatchSender) -> None:
         source = self._source or self._make()
-        drive = Drive(outlet)
+        drive = ReadLoop(outlet)
         with self._lock:
             self._drive = drive
         if self._stopping.is_set():  # stop() may have looked before there was something to see

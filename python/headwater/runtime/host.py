@@ -17,10 +17,17 @@ from headwater.errors import explain
 from headwater.options import OptionError
 from headwater.registry import identity_of, options_in
 from headwater.rows.converter import Converter
-from headwater.runtime.batching import Outlet, Packing, Pending
+from headwater.runtime.batching import BatchEncoder, BatchSender, ItemBuffer
 from headwater.runtime.feed import Feed
-from headwater.runtime.partitions import Watch, WatchFailed
-from headwater.runtime.protocol import Address, Answer, Control, Order, WatchOrder, answering
+from headwater.runtime.partitions import PartitionWatch, WatchFailed
+from headwater.runtime.protocol import (
+    Address,
+    ControlConnection,
+    FeedRequest,
+    Reply,
+    WatchRequest,
+    replying_to_errors,
+)
 from headwater.runtime.tasks import reader
 from headwater.schema import arrow_schema
 from headwater.source import PartitionedSource, Source, is_resumable, schema_of_source
@@ -31,7 +38,7 @@ HandOver = Callable[[str, Any], None]
 """Gives the JVM what tasks run, by the name of the feed."""
 
 
-def open_watch(order: WatchOrder, watch: Watch, hand_over: HandOver, answer: Answer) -> None:
+def open_watch(order: WatchRequest, watch: PartitionWatch, hand_over: HandOver, answer: Reply) -> None:
     """Hand over what reads the rows, and begin to watch."""
     try:
         source = order.order.make()
@@ -45,7 +52,7 @@ def open_watch(order: WatchOrder, watch: Watch, hand_over: HandOver, answer: Ans
         answer({"answer": {}})
 
 
-def positions(watch: Watch | None, version: int, answer: Answer) -> None:
+def positions(watch: PartitionWatch | None, version: int, answer: Reply) -> None:
     """Answered when there is a newer version; so this returns at once."""
     if watch is None:
         answer({"answer": {"version": version, "stopped": True}})
@@ -53,7 +60,7 @@ def positions(watch: Watch | None, version: int, answer: Answer) -> None:
         watch.positions.when_newer(version, lambda known: answer({"answer": known}))
 
 
-def after(watch: Watch | None, wanted: dict[str, list[int]], answer: Answer) -> None:
+def after(watch: PartitionWatch | None, wanted: dict[str, list[int]], answer: Reply) -> None:
     try:
         if watch is None:
             raise WatchFailed("the watch is over")
@@ -71,9 +78,9 @@ class Host:
         self._address = address
         self._hand_over = hand_over
         self._lock = threading.Lock()
-        self._feeds: dict[str, Feed | Watch] = {}
-        self._abandoned: list[Feed | Watch] = []
-        self._control = Control(address, self._asked, self._gone)
+        self._feeds: dict[str, Feed | PartitionWatch] = {}
+        self._abandoned: list[Feed | PartitionWatch] = []
+        self._control = ControlConnection(address, self._asked, self._gone)
         self._process = os.getpid()
         atexit.register(self._let_go)
 
@@ -82,27 +89,27 @@ class Host:
         return self._control.is_alive
 
     @property
-    def feeds(self) -> list[Feed | Watch]:
+    def feeds(self) -> list[Feed | PartitionWatch]:
         """Those that run, and those that were to end and do not."""
         with self._lock:
             self._abandoned = [feed for feed in self._abandoned if feed.is_alive]
             return [*self._feeds.values(), *self._abandoned]
 
-    def _asked(self, what: str, question: dict[str, Any], answer: Answer) -> None:
+    def _asked(self, what: str, question: dict[str, Any], answer: Reply) -> None:
         """An order to open a feed is taken at once, so that the order to stop it cannot come first."""
         if what == "open":
-            self._open(Order.read(question), answer)
+            self._open(FeedRequest.read(question), answer)
         elif what == "durable":
             self._durable(question, answer)
         elif what == "watch":
-            self._watch(WatchOrder.read(question), answer)
+            self._watch(WatchRequest.read(question), answer)
         elif what == "positions":
             positions(self._watch_of(question), question["version"], answer)
         else:
             work = {"load": self._load, "stop": self._stop, "after": self._after}[what]
             _in_thread(what, partial(work, question, answer), answer)
 
-    def _load(self, question: dict[str, Any], answer: Answer) -> None:
+    def _load(self, question: dict[str, Any], answer: Reply) -> None:
         try:
             answer({"answer": _described(question)})
         except OptionError as error:
@@ -113,16 +120,16 @@ class Host:
             told = explain(error, secrets, remedy="A source is made when its stream is loaded.")
             answer({"error": {"kind": "option", "message": f"Source '{name}' cannot be made: {told}"}})
 
-    def _open(self, order: Order, answer: Answer) -> None:
+    def _open(self, order: FeedRequest, answer: Reply) -> None:
         def opened(wrong: str | None) -> None:
             answer({"answer": {}} if wrong is None else {"error": {"message": wrong}})
 
-        def open_outlet(source: Any, failed: Callable[[BaseException], None]) -> Outlet:
+        def open_outlet(source: Any, failed: Callable[[BaseException], None]) -> BatchSender:
             schema = schema_of_source(source)
-            outlet = Outlet(
+            outlet = BatchSender(
                 self._address.connect(f"feed {order.feed}"),
-                Packing(Converter(schema, order.on_bad_row)),
-                Pending.of(source, schema, order.batch_rows),
+                BatchEncoder(Converter(schema, order.on_bad_row)),
+                ItemBuffer.of(source, schema, order.batch_rows),
                 shard=order.shard.index,
                 linger=order.linger,
                 failed=failed,
@@ -135,28 +142,28 @@ class Host:
             self._feeds[order.feed] = feed
         feed.start()
 
-    def _watch(self, order: WatchOrder, answer: Answer) -> None:
-        watch = Watch(order)
+    def _watch(self, order: WatchRequest, answer: Reply) -> None:
+        watch = PartitionWatch(order)
         with self._lock:
             self._feeds[order.order.feed] = watch
         _in_thread("watch", partial(open_watch, order, watch, self._hand_over, answer), answer)
 
-    def _after(self, question: dict[str, Any], answer: Answer) -> None:
+    def _after(self, question: dict[str, Any], answer: Reply) -> None:
         after(self._watch_of(question), question["wanted"], answer)
 
-    def _watch_of(self, question: dict[str, Any]) -> Watch | None:
+    def _watch_of(self, question: dict[str, Any]) -> PartitionWatch | None:
         with self._lock:
             found = self._feeds.get(question["feed"])
-        return found if isinstance(found, Watch) else None
+        return found if isinstance(found, PartitionWatch) else None
 
-    def _durable(self, question: dict[str, Any], answer: Answer) -> None:
+    def _durable(self, question: dict[str, Any], answer: Reply) -> None:
         with self._lock:
             feed = self._feeds.get(question["feed"])
         if isinstance(feed, Feed):
             feed.acks.add(json.loads(question["cursor"]))
         answer({"answer": {}})
 
-    def _stop(self, question: dict[str, Any], answer: Answer) -> None:
+    def _stop(self, question: dict[str, Any], answer: Reply) -> None:
         answer({"answer": {"state": self._end(question["feed"])}})
 
     def _end(self, name: str) -> str:
@@ -186,9 +193,9 @@ class Host:
                 feed.outlet.close()
 
 
-def _in_thread(what: str, work: Callable[[], None], answer: Answer) -> None:
+def _in_thread(what: str, work: Callable[[], None], answer: Reply) -> None:
     """What may take long: the next question is taken meanwhile."""
-    guarded = partial(answering, work, answer)
+    guarded = partial(replying_to_errors, work, answer)
     threading.Thread(target=guarded, name=f"headwater-{what}", daemon=True).start()
 
 

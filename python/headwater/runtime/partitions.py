@@ -12,25 +12,25 @@ from time import monotonic, thread_time
 from typing import Any
 
 from headwater.errors import explain, first_line
-from headwater.runtime.protocol import Order, StartFrom, WatchOrder
+from headwater.runtime.protocol import FeedRequest, StartFrom, WatchRequest
 from headwater.runtime.threads import FeedStopped, back_off, interrupt, log_of
 from headwater.source import Name, checked_names, checked_offset, kind_of_names
 
 __all__ = [
     "Call",
-    "Calls",
+    "CallPool",
+    "CallThread",
+    "FailureState",
     "Outcome",
     "Partition",
     "PartitionStatus",
+    "PartitionWatch",
     "Policy",
+    "Poller",
     "Positions",
-    "Rounds",
     "TooManyStuckError",
-    "Trouble",
     "Wanted",
-    "Watch",
     "WatchFailed",
-    "Worker",
     "ends_behind",
 ]
 
@@ -68,7 +68,7 @@ class Call:
         return Outcome(value, failure, monotonic() - begun, thread_time() - cpu)
 
 
-class Worker:
+class CallThread:
     """One thread, its instance of the source, and the call that it makes. The lock is that of all of them."""
 
     def __init__(
@@ -136,7 +136,7 @@ class TooManyStuckError(RuntimeError):
     """So many calls do not return that no more can be made."""
 
 
-class Calls:
+class CallPool:
     """The threads, and the calls that wait for one.
 
     `make` gives a new instance of the source, and `close` closes one; that must not raise.
@@ -152,8 +152,8 @@ class Calls:
         self._waiting: SimpleQueue[Call | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._open = 0
-        self._workers: list[Worker] = []
-        self._stuck: list[Worker] = []
+        self._workers: list[CallThread] = []
+        self._stuck: list[CallThread] = []
         self._is_closed = False
 
     def put(self, call: Call) -> None:
@@ -220,13 +220,13 @@ class Calls:
 
     def _hire(self) -> None:
         if not self._is_closed:
-            worker = Worker(self._make, self._close, self._waiting, self._lock, self._over, self._name)
+            worker = CallThread(self._make, self._close, self._waiting, self._lock, self._over, self._name)
             self._workers.append(worker)
 
     def _over(self) -> None:
         self._open -= 1
 
-    def _close_elsewhere(self, worker: Worker) -> None:
+    def _close_elsewhere(self, worker: CallThread) -> None:
         with suppress(RuntimeError):  # this process ends, and takes no new threads
             threading.Thread(target=worker.close, name=f"{self._name}-close", daemon=True).start()
 
@@ -247,7 +247,7 @@ class PartitionStatus:
 
 
 @dataclass
-class Trouble:
+class FailureState:
     """What went wrong with calls about one thing, and when to make the next."""
 
     failures: int = 0
@@ -287,7 +287,7 @@ class Partition:
     was_asked: bool = False
     is_settled: bool = False
     """Its start stays as it is."""
-    trouble: Trouble = field(default_factory=Trouble)
+    trouble: FailureState = field(default_factory=FailureState)
 
     @property
     def text(self) -> str:
@@ -331,13 +331,13 @@ class Policy:
     """`fail` ends the watch; `restart` calls again, after a pause that grows; `end` never calls again."""
 
     def __init__(
-        self, order: Order, log: logging.LoggerAdapter[logging.Logger], back_off: Callable[[int], float]
+        self, order: FeedRequest, log: logging.LoggerAdapter[logging.Logger], back_off: Callable[[int], float]
     ) -> None:
         self._order = order
         self._log = log
         self._back_off = back_off
 
-    def failed(self, trouble: Trouble, call: Call, error: BaseException) -> None:
+    def failed(self, trouble: FailureState, call: Call, error: BaseException) -> None:
         """WatchFailed where that is the end."""
         secrets = self._order.secrets()
         trouble.failed(first_line(error, secrets))
@@ -352,7 +352,7 @@ class Policy:
         self._log.warning("%s failed: %s. It is called again in %.1f s", call, trouble.last, pause)
 
 
-Answer = Callable[[dict[str, Any]], None]
+Reply = Callable[[dict[str, Any]], None]
 
 
 class Positions:
@@ -362,7 +362,7 @@ class Positions:
         self._lock = threading.Lock()
         self._version = 0
         self._known: dict[str, Any] = {}
-        self._waiting: list[tuple[int, Answer]] = []
+        self._waiting: list[tuple[int, Reply]] = []
         self._is_closed = False
 
     @property
@@ -380,7 +380,7 @@ class Positions:
         self._answer()
         return True
 
-    def when_newer(self, version: int, answer: Answer) -> None:
+    def when_newer(self, version: int, answer: Reply) -> None:
         """Called once: with the first version that is newer, or when there will be no more."""
         with self._lock:
             self._waiting.append((version, answer))
@@ -407,7 +407,7 @@ Wanted = dict[Name, tuple[int, int]]
 """For each partition where to begin, and how many rows are wanted."""
 
 
-def ends_behind(calls: Calls, wanted: Wanted, is_over: Callable[[], bool]) -> dict[Name, int]:
+def ends_behind(calls: CallPool, wanted: Wanted, is_over: Callable[[], bool]) -> dict[Name, int]:
     """Asks for all at once, and waits for them. WatchFailed, with its cause, for the first that fails."""
     answers: SimpleQueue[tuple[Call, Outcome]] = SimpleQueue()
     for partition, (start, rows) in wanted.items():
@@ -439,21 +439,21 @@ def _end_of(call: Call, outcome: Outcome) -> int:
 _EARLIEST = StartFrom()
 
 
-class Rounds:
+class Poller:
     """Asks `partitions()`, where new partitions start, and the `latest` of each, as often as it is told to.
 
     `put` makes a call somewhere else; `take` gets its outcome. A call that is under way is not made again.
     """
 
     def __init__(
-        self, order: WatchOrder, put: Callable[[str, tuple[Any, ...]], Call], policy: Policy
+        self, order: WatchRequest, put: Callable[[str, tuple[Any, ...]], Call], policy: Policy
     ) -> None:
         self._order = order
         self._put = put
         self._policy = policy
         self._asked: dict[Call, Partition | None] = {}
         self._stuck: set[Call] = set()
-        self._listing = Trouble()
+        self._listing = FailureState()
         self._listings = 0
         self._doubts: list[tuple[int, Partition, Call, BaseException]] = []
         self._kind: str | None = None
@@ -594,7 +594,7 @@ class Rounds:
             if partition.is_listed:
                 self._failed(partition.trouble, call, error)
 
-    def _failed(self, trouble: Trouble, call: Call, error: BaseException) -> None:
+    def _failed(self, trouble: FailureState, call: Call, error: BaseException) -> None:
         self.has_changed = True
         self.errors += 1
         try:
@@ -619,7 +619,7 @@ _COST_TO_PAUSE = 10  # so asking costs less than a tenth of a processor
 Done = tuple[Call, Outcome]
 
 
-class Watch:
+class PartitionWatch:
     """Asks a source, round by round, how far its partitions go, until it fails or is stopped.
 
     A round does not wait for slow calls: what is there after `patience` is published, and the others are left
@@ -628,7 +628,7 @@ class Watch:
 
     def __init__(
         self,
-        order: WatchOrder,
+        order: WatchRequest,
         *,
         timeout: float = 30.0,
         patience: float = 0.05,
@@ -643,8 +643,8 @@ class Watch:
         self._log = log_of(self.order)
         self._done: SimpleQueue[Done | None] = SimpleQueue()
         name = f"headwater-watch-{self.order.name}-{self.order.feed}"
-        self._calls = Calls(self.order.make, self._close, name, timeout)
-        self._rounds = Rounds(order, self._put, Policy(self.order, self._log, back_off))
+        self._calls = CallPool(self.order.make, self._close, name, timeout)
+        self._rounds = Poller(order, self._put, Policy(self.order, self._log, back_off))
         self._thread = threading.Thread(target=self._live, name=name, daemon=True)
 
     @property

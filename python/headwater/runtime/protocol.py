@@ -20,13 +20,13 @@ from headwater.source import Name, Shard
 
 __all__ = [
     "Address",
-    "Answer",
-    "Asked",
-    "Control",
-    "Order",
+    "ControlConnection",
+    "FeedRequest",
+    "Reply",
+    "RequestHandler",
     "StartFrom",
-    "WatchOrder",
-    "answering",
+    "WatchRequest",
+    "replying_to_errors",
 ]
 
 _log = logging.getLogger("headwater.bridge")
@@ -34,9 +34,9 @@ _LENGTH = struct.Struct(">i")
 _few = threading.BoundedSemaphore(16)
 """Feeds that open at once; of many, a socket would refuse those that wait to be accepted."""
 
-Answer = Callable[[dict[str, Any]], None]
+Reply = Callable[[dict[str, Any]], None]
 
-Asked = Callable[[str, dict[str, Any], Answer], None]
+RequestHandler = Callable[[str, dict[str, Any], Reply], None]
 """Called with what is asked, the question, and where the answer goes; it must return soon."""
 
 
@@ -76,10 +76,10 @@ class Address:
         return connection
 
 
-class Control:
+class ControlConnection:
     """The control connection, with a thread that listens on it for as long as the JVM lives."""
 
-    def __init__(self, address: Address, asked: Asked, gone: Callable[[], None]) -> None:
+    def __init__(self, address: Address, asked: RequestHandler, gone: Callable[[], None]) -> None:
         self._connection = address.connect("control")
         self._asked = asked
         self._gone = gone
@@ -109,7 +109,7 @@ class Control:
         def answer(body: dict[str, Any]) -> None:
             self._send({"id": number, **body})
 
-        answering(lambda: self._asked(question["ask"], question, answer), answer)
+        replying_to_errors(lambda: self._asked(question["ask"], question, answer), answer)
 
     def _send(self, message: dict[str, Any]) -> None:
         data = json.dumps(message).encode()
@@ -120,7 +120,7 @@ class Control:
                 _log.debug("an answer came too late: the connection to Spark's JVM is closed")
 
 
-def answering(work: Callable[[], None], answer: Answer) -> None:
+def replying_to_errors(work: Callable[[], None], answer: Reply) -> None:
     """The JVM waits for an answer, whatever goes wrong here; and the conversation goes on."""
     try:
         work()
@@ -140,7 +140,7 @@ def _exactly(connection: socket.socket, length: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class Order:
+class FeedRequest:
     """One feed that is to run."""
 
     feed: str
@@ -158,7 +158,7 @@ class Order:
     """The cursor to go on after."""
 
     @classmethod
-    def read(cls, question: dict[str, Any]) -> Order:
+    def read(cls, question: dict[str, Any]) -> FeedRequest:
         return cls(
             feed=question["feed"],
             source=question["source"],
@@ -215,19 +215,19 @@ class StartFrom:
 
 
 @dataclass(frozen=True)
-class WatchOrder:
+class WatchRequest:
     """One watch that is to run. `known` are the partitions, as texts, whose start the JVM has."""
 
-    order: Order
+    order: FeedRequest
     fail_on_data_loss: bool
     start_from: StartFrom
     known: frozenset[str]
     max_restarts: int | None
 
     @classmethod
-    def read(cls, question: dict[str, Any]) -> WatchOrder:
+    def read(cls, question: dict[str, Any]) -> WatchRequest:
         return cls(
-            order=Order.read(question),
+            order=FeedRequest.read(question),
             fail_on_data_loss=question["failOnDataLoss"],
             start_from=StartFrom.read(question["startFrom"]),
             known=frozenset(question["known"]),

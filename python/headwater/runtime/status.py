@@ -11,7 +11,7 @@ from headwater.spark import attach as crossing
 
 if TYPE_CHECKING:
     from headwater.runtime.feed import Feed
-    from headwater.runtime.partitions import Watch
+    from headwater.runtime.partitions import PartitionWatch
 
 __all__ = ["FeedStatus", "PartitionStatus", "feeds"]
 
@@ -82,7 +82,7 @@ def feeds() -> list[FeedStatus]:
     return [_any_status(feed, waiting) for feed in running]
 
 
-def _any_status(feed: Feed | Watch, waiting: dict[str, dict[str, Any]]) -> FeedStatus:
+def _any_status(feed: Feed | PartitionWatch, waiting: dict[str, dict[str, Any]]) -> FeedStatus:
     from headwater.runtime.feed import Feed
 
     name = feed.order.feed
@@ -111,7 +111,7 @@ def _status(feed: Feed, buffer: dict[str, int]) -> FeedStatus:
     )
 
 
-def _status_of_watch(watch: Watch, told: dict[str, Any]) -> FeedStatus:
+def _status_of_watch(watch: PartitionWatch, told: dict[str, Any]) -> FeedStatus:
     order, partitions = watch.order, watch.partitions
     offsets: dict[str, int] = told.get("offsets", {})
     starts = {found.text: found.start for found in partitions if found.start is not None}

@@ -18,8 +18,8 @@ from headwater.errors import BadRowError, HeadwaterError, explain, first_line, m
 from headwater.options import Secret
 from headwater.registry import revealed
 from headwater.rows.converter import Converter
-from headwater.runtime.batching import Pending, cut, joined
-from headwater.runtime.protocol import WatchOrder
+from headwater.runtime.batching import ItemBuffer, cut, joined
+from headwater.runtime.protocol import WatchRequest
 from headwater.runtime.threads import back_off
 from headwater.source import (
     NO_AT,
@@ -34,10 +34,20 @@ from headwater.source import (
     schema_of_source,
 )
 
-__all__ = ["TASK_BYTES", "Packing", "Range", "Reader", "SaidError", "Shipped", "opened", "parts_of", "reader"]
+__all__ = [
+    "TASK_BYTES",
+    "FatalReadError",
+    "Range",
+    "RangeEncoder",
+    "Reader",
+    "ReaderSpec",
+    "opened",
+    "parts_of",
+    "reader",
+]
 
 
-class SaidError(Exception):
+class FatalReadError(Exception):
     """An error of the source that reading again would not mend; the message says it all."""
 
 
@@ -63,11 +73,11 @@ class Range:
         try:
             earliest = checked_offset(source.earliest(self.partition), call)
         except ValueError as wrong:
-            raise SaidError(str(wrong)) from None
+            raise FatalReadError(str(wrong)) from None
         return Range(self.number, self.partition, min(max(self.start, earliest), self.end), self.end)
 
 
-def parts_of(source: PartitionedSource, asked: Range, pending: Pending, given: int) -> Iterator[list[Any]]:
+def parts_of(source: PartitionedSource, asked: Range, pending: ItemBuffer, given: int) -> Iterator[list[Any]]:
     """Lists of rows, and tables, but for the first `given` rows.
 
     What came before an error of the source is given before it is raised. SaidError for more rows than there
@@ -78,23 +88,23 @@ def parts_of(source: PartitionedSource, asked: Range, pending: Pending, given: i
         before, most = seen, asked.end - asked.start
         seen += sum(map(len, parts))
         if seen > most:
-            raise SaidError(
+            raise FatalReadError(
                 f"{asked} gave {most + 1} rows and more; offsets increase, so there can be at most {most}"
             )
         yield _without(parts, max(0, given - before))
     if seen < given:
-        raise SaidError(
+        raise FatalReadError(
             f"{asked} gave {seen} rows, and had given {given} before it failed; the same range must give the "
             "same rows each time"
         )
 
 
-def _gathered(items: Iterator[Any], pending: Pending) -> Iterator[list[Any]]:
+def _gathered(items: Iterator[Any], pending: ItemBuffer) -> Iterator[list[Any]]:
     failure = None
     try:
         for item in items:
             if isinstance(item, At):
-                raise SaidError(NO_AT)
+                raise FatalReadError(NO_AT)
             is_full = pending.add(item)
             if not is_full and not pending.one_by_one:
                 is_full = pending.add_many(items)
@@ -109,10 +119,10 @@ def _gathered(items: Iterator[Any], pending: Pending) -> Iterator[list[Any]]:
         raise failure
 
 
-def _taken(pending: Pending) -> list[Any]:
+def _taken(pending: ItemBuffer) -> list[Any]:
     taken = pending.take()
     if taken.error is not None:
-        raise SaidError(NO_AT)
+        raise FatalReadError(NO_AT)
     return taken.parts
 
 
@@ -144,7 +154,7 @@ _ANSWER = pa.schema([("report", pa.string()), ("rows", pa.binary())])
 _NO_REPORT, _NO_ROWS = pa.nulls(1, pa.string()), pa.nulls(1, pa.binary())
 
 
-class Packing:
+class RangeEncoder:
     """Of one range; its rows are numbered from 0."""
 
     def __init__(self, converter: Converter) -> None:
@@ -200,7 +210,7 @@ class _Sealed:
 
 
 @dataclass(frozen=True)
-class Shipped:
+class ReaderSpec:
     """What a task needs to read ranges."""
 
     source: type[PartitionedSource]
@@ -214,7 +224,7 @@ class Shipped:
     batch_rows: int
 
     @classmethod
-    def of(cls, source: PartitionedSource, order: WatchOrder) -> Shipped:
+    def of(cls, source: PartitionedSource, order: WatchRequest) -> ReaderSpec:
         return cls(
             source=type(source),
             options={name: _replaced(value, Secret, _sealed) for name, value in source._bound.items()},
@@ -244,9 +254,9 @@ _RESTARTS = 3
 """Of a read in one task, where nothing else is set: Spark runs a failed task again, too."""
 
 
-def reader(source: PartitionedSource, order: WatchOrder) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def reader(source: PartitionedSource, order: WatchRequest) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """What Spark runs on its executors, over batches of tasks; HeadwaterError if it cannot be sent there."""
-    shipped = _pickled(source, Shipped.of(source, order))
+    shipped = _pickled(source, ReaderSpec.of(source, order))
     name, module, version = type(source)._name, type(source).__module__, __version__
 
     def read(tasks: Iterator[Any]) -> Iterator[Any]:
@@ -273,7 +283,7 @@ def reader(source: PartitionedSource, order: WatchOrder) -> Callable[[Iterator[A
     return read
 
 
-def _pickled(source: PartitionedSource, shipped: Shipped) -> bytes:
+def _pickled(source: PartitionedSource, shipped: ReaderSpec) -> bytes:
     from pyspark import cloudpickle
 
     try:
@@ -322,7 +332,7 @@ def opened(shipped: bytes, name: str, module: str) -> Reader:
 class Reader:
     """Reads the ranges of one task after the other, on one instance of the source."""
 
-    def __init__(self, shipped: Shipped, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, shipped: ReaderSpec, sleep: Callable[[float], None] = time.sleep) -> None:
         from pyspark.sql.types import StructType
 
         schema = StructType.fromJson(json.loads(shipped.schema))
@@ -345,17 +355,17 @@ class Reader:
             self._close()
 
     def _read(self, asked: Range) -> Iterator[pa.RecordBatch]:
-        packing = Packing(self._converter)
+        packing = RangeEncoder(self._converter)
         try:
             there = self._still_there(asked)
             if there.start > asked.start and self._shipped.fail_on_data_loss:
-                raise SaidError(
+                raise FatalReadError(
                     f"offsets {asked.start} to {there.start - 1} of partition {asked.partition!r} are gone, "
                     f"and were not read yet. {_LOSS}"
                 )
             if there.start < there.end:
                 yield from self._messages(there, packing)
-        except SaidError as said:
+        except FatalReadError as said:
             raise self._failure(asked, str(said)) from None
         except (Exception, SystemExit) as error:
             remedy = None if isinstance(error, BadRowError) else _AGAIN
@@ -372,8 +382,8 @@ class Reader:
                 failures += 1
                 self._pause_after(error, failures)
 
-    def _messages(self, asked: Range, packing: Packing) -> Iterator[pa.RecordBatch]:
-        pending = Pending(
+    def _messages(self, asked: Range, packing: RangeEncoder) -> Iterator[pa.RecordBatch]:
+        pending = ItemBuffer(
             resumable=False,
             batch_rows=self._shipped.batch_rows,
             batch_bytes=TASK_BYTES,
@@ -383,7 +393,7 @@ class Reader:
             yield from packing.pack(parts)
             pending.learn(packing.rows, packing.weight)
 
-    def _parts(self, asked: Range, pending: Pending) -> Iterator[list[Any]]:
+    def _parts(self, asked: Range, pending: ItemBuffer) -> Iterator[list[Any]]:
         """All rows, each once, however often the range has to be read."""
         given = failures = 0
         while True:
@@ -399,7 +409,11 @@ class Reader:
     def _pause_after(self, error: BaseException, failures: int) -> None:
         """Raises it, unless it is worth another try; that is made with another instance."""
         shipped = self._shipped
-        if isinstance(error, SaidError) or shipped.on_error != "restart" or failures > shipped.max_restarts:
+        if (
+            isinstance(error, FatalReadError)
+            or shipped.on_error != "restart"
+            or failures > shipped.max_restarts
+        ):
             raise error
         self._close()
         pause = back_off(failures)

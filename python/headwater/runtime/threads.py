@@ -10,16 +10,16 @@ from collections.abc import Callable, MutableMapping
 from time import monotonic
 from typing import Any
 
-from headwater.runtime.protocol import Order
+from headwater.runtime.protocol import FeedRequest
 
-__all__ = ["Crew", "FeedStopped", "back_off", "interrupt", "log_of"]
+__all__ = ["FeedStopped", "ThreadGroup", "back_off", "interrupt", "log_of"]
 
 
 class FeedStopped(BaseException):
     """Raised in the feed's thread when it has to end. No Exception: an author's handlers let it pass."""
 
 
-class Crew:
+class ThreadGroup:
     """The threads of one feed."""
 
     def __init__(self, name: str) -> None:
@@ -54,7 +54,7 @@ def back_off(failures: int) -> float:
     return longest * random.uniform(0.5, 1)  # noqa: S311
 
 
-def log_of(order: Order) -> logging.LoggerAdapter[logging.Logger]:
+def log_of(order: FeedRequest) -> logging.LoggerAdapter[logging.Logger]:
     """A log that has source and query in every line."""
     shard = f", shard {order.shard.index} of {order.shard.count}" if order.shard.count > 1 else ""
     return _Prefixed(

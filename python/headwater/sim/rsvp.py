@@ -7,7 +7,7 @@ import random
 from typing import Any, ClassVar
 
 from headwater.sim.records import FIRST_NAMES, LAST_NAMES, PLACES, TITLES, TOPICS, VENUES
-from headwater.sim.server import Answer, RefusedError, Request, Sim
+from headwater.sim.server import RefusedError, Reply, Request, Sim
 
 __all__ = ["RsvpSim"]
 
@@ -37,11 +37,11 @@ class RsvpSim(Sim):
 
     path: ClassVar[str] = "/2/rsvps"
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Reply:
         """The records that a request is for, by its `since_count` or `since_mtime`."""
         if request.path != self.path:
             raise RefusedError(404, f"there is nothing at {request.path}; RSVPs are at {self.path}")
-        return Answer(
+        return Reply(
             content_type="application/json; charset=utf-8",
             start=self._start(request),
             encode=self.line,

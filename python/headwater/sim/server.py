@@ -21,7 +21,7 @@ from headwater.sim import faults as _faults
 from headwater.sim.faults import Armed, Fault, Redirect, Status
 from headwater.sim.records import Timeline
 
-__all__ = ["Answer", "Connection", "Listener", "RefusedError", "Request", "Sim"]
+__all__ = ["Connection", "Listener", "RefusedError", "Reply", "Request", "Sim"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """Records from number `start` on. `encode` gives one as it goes out, or nothing if it is not wanted."""
 
     content_type: str
@@ -64,8 +64,8 @@ class Listener(ThreadingHTTPServer):
         self,
         address: tuple[str, int],
         fault_for: Callable[[Request], Fault | None],
-        answer: Callable[[Request], Answer],
-        serve: Callable[[socket.socket, Answer], None],
+        answer: Callable[[Request], Reply],
+        serve: Callable[[socket.socket, Reply], None],
     ) -> None:
         self.fault_for = fault_for
         self.answer = answer
@@ -140,7 +140,7 @@ class Connection:
         stopped: socket.socket,
         timeline: Timeline,
         armed: Armed,
-        answer: Answer,
+        answer: Reply,
         note: Callable[[list[int]], None],
         keep_alive_seconds: float,
     ) -> None:
@@ -289,7 +289,7 @@ class Sim(ABC):
         self._thread.start()
 
     @abstractmethod
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Reply:
         """The records that a request is for. Raises RefusedError."""
 
     @property
@@ -349,7 +349,7 @@ class Sim(ABC):
             reached = self._reached
         return self._armed.at_request(reached)
 
-    def _serve(self, reader: socket.socket, answer: Answer) -> None:
+    def _serve(self, reader: socket.socket, answer: Reply) -> None:
         with self._lock:
             self._open.add(reader)
         try:

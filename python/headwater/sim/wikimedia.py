@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any, ClassVar, Literal
 
 from headwater.sim.faults import STREAMS, Fault, change, offset_of, stream_of
-from headwater.sim.server import Answer, RefusedError, Request, Sim
+from headwater.sim.server import RefusedError, Reply, Request, Sim
 
 __all__ = ["WikimediaSim"]
 
@@ -47,7 +47,7 @@ class WikimediaSim(Sim):
         self._ids = ids
         super().__init__(seed, rate, count, faults, **more)
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Reply:
         """The events that a request is for, by its path, `since` and `Last-Event-ID`."""
         if "user-agent" not in request.headers:
             raise RefusedError(403, "a request must have a User-Agent")
@@ -60,7 +60,7 @@ class WikimediaSim(Sim):
             is_wanted = stream_of(n) in streams and n >= first[stream_of(n)]
             return self._event(n, streams) if is_wanted else b""
 
-        return Answer(
+        return Reply(
             content_type="text/event-stream; charset=utf-8",
             start=min(first[stream] for stream in streams),
             encode=encode,

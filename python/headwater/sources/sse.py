@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import headwater as hw
 from headwater.http import Connection, Http, HttpError, Request
 from headwater.sources.decoded import Decoded
-from headwater.sources.sse_events import IDS, EventStream, Moments, id_in
+from headwater.sources.sse_events import IDS, EventStream, TimestampIds, id_in
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -52,7 +52,7 @@ class Sse(hw.Source, name="sse", identity=("url",)):
         self._decoded = Decoded(decode, schema, metadata=metadata, beside="event STRING, id STRING")
         self._ids = IDS[ids]
         self._last_id: str | None = None
-        self._moments = Moments(None)
+        self._moments = TimestampIds(None)
         self._http = Http(
             url,
             headers=headers,
@@ -70,7 +70,7 @@ class Sse(hw.Source, name="sse", identity=("url",)):
 
     def read(self, since: Any) -> Iterator[Any]:
         """All whole events of what has come at once, with the last id; ends when the server says 204."""
-        self._last_id, self._moments = id_in(since), Moments(since)
+        self._last_id, self._moments = id_in(since), TimestampIds(since)
         ids = self._ids(None if self._moments.are_known else self._last_id or None)
         for connection in self._http.connections(self._request):
             if connection.status == 204:  # by the standard: do not come back

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sseclient import SSEClient
 
-__all__ = ["IDS", "EventIds", "EventStream", "Events", "Moments", "alike", "id_in"]
+__all__ = ["IDS", "EventIds", "EventStream", "Events", "TimestampIds", "id_in", "parse_uniform"]
 
 _FIELDS = {b"data", b"event", b"id"}
 _MESSAGE = pa.scalar("message", pa.string())
@@ -63,7 +63,7 @@ class Events:
         return Events(self.data.filter(mask), self.event.filter(mask), list(id), list(own))
 
 
-def alike(block: bytes, last_id: str | None) -> Events | None:
+def parse_uniform(block: bytes, last_id: str | None) -> Events | None:
     """Events that have the same fields in the same order, at most one line each; None: they have not.
 
     The block is in UTF-8. `last_id` is what those without an id have.
@@ -182,7 +182,7 @@ class EventStream:
         return self._alike(block) or self._any(block)
 
     def _alike(self, block: bytes) -> Events | None:
-        events = alike(block, self.last_id)
+        events = parse_uniform(block, self.last_id)
         if events is not None:
             self.last_id = events.id[-1]
         return events
@@ -330,7 +330,7 @@ IDS: dict[str, type[_Any] | type[_Sequence] | type[_Free]] = {
 }
 
 
-class Moments:
+class TimestampIds:
     """What has come of the last millisecond of each topic. Other ids pass, and cost nothing.
 
     >>> moments = Moments(None)
