@@ -5,7 +5,7 @@ import java.nio.{ByteBuffer, ByteOrder}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.zip.CRC32
 
-import headwater.Cursor
+import headwater.core.Cursor
 
 /** One piece of a segment: rows or the note of a commit, with checksums. The wiki page "The log on disk" explains it byte
   * by byte. Lengths are believed only once the checksum of the head has been found right, and are bounded then.

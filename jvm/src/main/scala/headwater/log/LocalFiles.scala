@@ -9,7 +9,7 @@ import java.util.concurrent.ConcurrentHashMap
 import scala.jdk.CollectionConverters._
 import scala.util.Using
 
-import headwater.Waiting
+import headwater.core.Uninterruptibly
 
 /** On a local disk, without Hadoop in between: its local file system keeps checksums of its own and does not sync.
   *
@@ -74,7 +74,7 @@ private[headwater] final class LocalFiles(folder: Path, durable: Boolean) extend
   override def lock(): Closeable = {
     val path = folder.toRealPath().resolve("lock")
     // Who had it may be about to end, and a query that was stopped may still be writing.
-    val deadline = Waiting.deadlineIn(LockMillis)
+    val deadline = Uninterruptibly.deadlineIn(LockMillis)
     var lock = LocalFiles.lock(path)
     while (lock.isLeft && System.nanoTime() < deadline) {
       Thread.sleep(20)

@@ -3,7 +3,7 @@ package headwater.log
 import scala.collection.mutable
 import scala.util.Using
 
-import headwater.{Cursor, LostRows, Rows, StoredRows}
+import headwater.core.{Cursor, LostRows, Rows, StoredRows}
 
 /** What a log holds, found by reading the heads of all its frames, on a start.
   *

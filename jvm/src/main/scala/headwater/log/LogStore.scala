@@ -3,7 +3,8 @@ package headwater.log
 import java.io.Closeable
 import java.util.concurrent.atomic.AtomicReference
 
-import headwater._
+import headwater.buffer.Buffer
+import headwater.core.{ArrowSchema, Durability, RowGroup, SeqOffset, Store}
 import org.apache.spark.internal.Logging
 
 /** Rows in the log that lies in the folder that Spark gives a source. They survive the process: after a restart the same
@@ -43,7 +44,7 @@ private[headwater] final class LogStore private (
   override def durability: Durability = Durability.Log
   override def next: Long = scan.next
   override def cursors: Map[Int, String] = scan.cursors
-  override def give(parcel: Parcel): Boolean = writer.give(parcel)
+  override def give(parcel: RowGroup): Boolean = writer.give(parcel)
   override def isSettled: Boolean = writer.isSettled
   override def failure: Option[Throwable] = writer.failure
 

@@ -1,6 +1,7 @@
 package headwater.log
 
-import headwater.{DataLossException, Durability, InvalidOffsetException, LostRows, SeqOffset}
+import headwater.core.{Durability, LostRows, SeqOffset}
+import headwater.{DataLossException, InvalidOffsetException}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.types.{DataType, StructType}
 

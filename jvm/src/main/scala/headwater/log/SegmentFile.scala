@@ -10,7 +10,7 @@ import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.JsonNode
-import headwater.ArrowSchema
+import headwater.core.ArrowSchema
 
 /** What stands at the beginning of a segment.
   *

@@ -7,7 +7,8 @@ import javax.annotation.concurrent.GuardedBy
 
 import scala.util.control.NonFatal
 
-import headwater.{ArrowSchema, Buffer, Parcel, StoredRows, Waiting}
+import headwater.buffer.Buffer
+import headwater.core.{ArrowSchema, RowGroup, StoredRows, Uninterruptibly}
 import org.apache.spark.internal.Logging
 
 /** Writes what a feed gives into segments, and deletes what Spark will not ask for again.
@@ -43,7 +44,7 @@ private[headwater] final class SegmentLog(
   private[this] val lock = new ReentrantLock
   private[this] val changed = lock.newCondition()
 
-  @GuardedBy("lock") private[this] var pending = Vector.empty[Parcel]
+  @GuardedBy("lock") private[this] var pending = Vector.empty[RowGroup]
   @GuardedBy("lock") private[this] var pendingBytes = 0L
   @GuardedBy("lock") private[this] var writing = false
   @GuardedBy("lock") private[this] var closing = false
@@ -62,7 +63,7 @@ private[headwater] final class SegmentLog(
   thread.start()
 
   /** @return false when the log is closed or has failed: the feed has to end */
-  def give(parcel: Parcel): Boolean = locked {
+  def give(parcel: RowGroup): Boolean = locked {
     while (!closing && error.isEmpty && pendingBytes >= MaxPendingBytes) changed.await()
     val open = !closing && error.isEmpty
     if (open) {
@@ -94,7 +95,7 @@ private[headwater] final class SegmentLog(
       closing = true
       changed.signalAll()
     }
-    Waiting.join(thread, Waiting.deadlineIn(millis))
+    Uninterruptibly.join(thread, Uninterruptibly.deadlineIn(millis))
     !thread.isAlive
   }
 
@@ -137,7 +138,7 @@ private[headwater] final class SegmentLog(
   }
 
   /** What has come since; empty when there is only something to delete, None when it is over. */
-  private def nextGroup(): Option[Vector[Parcel]] = locked {
+  private def nextGroup(): Option[Vector[RowGroup]] = locked {
     while (!closing && pending.isEmpty && newestCommit <= looked) changed.await()
     if (!files.canAppend && !closing) gather()
     val group = pending
@@ -155,14 +156,14 @@ private[headwater] final class SegmentLog(
   }
 
   /** Tries until there is room for the group. */
-  private def write(group: Vector[Parcel]): Unit = {
+  private def write(group: Vector[RowGroup]): Unit = {
     var blocks = attempt(group)
     while (blocks.isEmpty) blocks = attempt(group)
     publish(group, blocks.get)
   }
 
   /** None while the disk is full. */
-  private def attempt(group: Vector[Parcel]): Option[Vector[StoredRows]] =
+  private def attempt(group: Vector[RowGroup]): Option[Vector[StoredRows]] =
     try {
       refuseIfReplaced()
       val blocks = writer.write(group, locked(newestCommit))
@@ -188,7 +189,7 @@ private[headwater] final class SegmentLog(
     closing
   }
 
-  private def publish(group: Vector[Parcel], blocks: Vector[StoredRows]): Unit = {
+  private def publish(group: Vector[RowGroup], blocks: Vector[StoredRows]): Unit = {
     blocks.foreach(index.append) // false once the query is over: the rows are found on the next start
     val durable = SegmentWriter.cursorsOf(group)
     if (durable.nonEmpty) quietly(onDurable(durable))

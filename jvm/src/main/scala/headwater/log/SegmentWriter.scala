@@ -4,7 +4,7 @@ import java.io.{Closeable, IOException}
 
 import scala.collection.mutable
 
-import headwater.{ArrowSchema, Cursor, Parcel, StoredRows}
+import headwater.core.{ArrowSchema, Cursor, RowGroup, StoredRows}
 import headwater.log.LogScan.{Block, Segment}
 import headwater.log.SegmentLog.quietly
 
@@ -40,7 +40,7 @@ private[log] final class SegmentWriter(
     * @return
     *   where the rows are
     */
-  def write(group: Vector[Parcel], commit: Long): Vector[StoredRows] = {
+  def write(group: Vector[RowGroup], commit: Long): Vector[StoredRows] = {
     if (position >= settings.segmentBytes || !files.canAppend) end()
     val out = current.getOrElse(begin())
     val frames = new Group(out, known.last.name)
@@ -83,7 +83,7 @@ private[log] final class SegmentWriter(
 
     def blocks: Vector[StoredRows] = (done ++= block.rows).result()
 
-    def put(parcel: Parcel): Unit = {
+    def put(parcel: RowGroup): Unit = {
       val note = parcel.cursor.fold(Array.emptyByteArray)(Frame.Note.write)
       if (parcel.rows.isEmpty) put(rows(Codec.None, 0, Array.emptyByteArray, 0, note, hasMore = false))
       else
@@ -170,6 +170,6 @@ private[log] final class SegmentWriter(
 private[log] object SegmentWriter {
 
   /** The last one of each shard. */
-  def cursorsOf(group: Vector[Parcel]): Map[Int, String] =
+  def cursorsOf(group: Vector[RowGroup]): Map[Int, String] =
     group.flatMap(_.cursor).map { case Cursor(shard, json) => shard -> json }.toMap
 }

@@ -4,7 +4,8 @@ import java.io.{Closeable, FileNotFoundException}
 import java.net.URI
 import java.nio.file.{NoSuchFileException, Paths}
 
-import headwater.{ArrowRows, DataLossException, LostRows, Slice, StoredRows}
+import headwater.DataLossException
+import headwater.core.{ArrowRows, LostRows, Slice, StoredRows}
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 

@@ -3,7 +3,8 @@ package headwater.log
 import java.net.URI
 import java.nio.file.{Path, Paths}
 
-import headwater._
+import headwater.buffer.{Buffer, MemoryStore}
+import headwater.core.{ArrowSchema, BufferedOptions, Durability, SeqOffset, Store}
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{Path => HadoopPath}
 import org.apache.spark.internal.Logging

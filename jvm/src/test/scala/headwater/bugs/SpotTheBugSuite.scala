@@ -5,7 +5,7 @@ import java.util.UUID
 
 import scala.collection.mutable
 
-import headwater.{NoThreadLeft, Script, ScriptProvider}
+import headwater.testing.{NoThreadLeft, Script, ScriptProvider}
 import org.apache.spark.sql.{DataFrame, SparkSession}
 import org.apache.spark.sql.streaming.{StreamTest, StreamingQuery, StreamingQueryException}
 

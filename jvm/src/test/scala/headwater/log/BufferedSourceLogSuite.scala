@@ -5,7 +5,10 @@ import java.util.UUID
 
 import scala.collection.mutable
 
-import headwater._
+import headwater.adapters.BufferedSource
+import headwater.core.{Durability, SeqOffset}
+import headwater.testing.{NoThreadLeft, Script, ScriptProvider}
+import headwater.{DataLossException, FeedFailedException}
 import org.apache.spark.sql.DataFrame
 import org.apache.spark.sql.connector.read.streaming.{Offset => AnyOffset, SparkDataStream}
 import org.apache.spark.sql.execution.streaming.{StreamExecution, StreamingExecutionRelation}

@@ -5,7 +5,7 @@ import java.nio.{ByteBuffer, ByteOrder}
 
 import scala.util.{Random, Try}
 
-import headwater.Cursor
+import headwater.core.Cursor
 import org.scalatest.funsuite.AnyFunSuite
 
 /** One frame in a file: what was written comes back, and what was not is refused. */

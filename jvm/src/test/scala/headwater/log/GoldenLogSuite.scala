@@ -5,7 +5,8 @@ import java.nio.file.{Files, Path, Paths}
 import scala.jdk.CollectionConverters._
 import scala.util.Using
 
-import headwater.{Slice, SliceRows}
+import headwater.core.Slice
+import headwater.task.SliceRows
 import org.apache.arrow.memory.RootAllocator
 import org.apache.hadoop.conf.Configuration
 import org.scalatest.funsuite.AnyFunSuite

@@ -2,7 +2,8 @@ package headwater.log
 
 import scala.util.{Random, Using}
 
-import headwater._
+import headwater.core.{ArrowRows, Cursor, RowGroup}
+import headwater.testing.{NoThreadLeft, NumberedRows}
 import org.scalatest.funsuite.AnyFunSuite
 
 /** Random lives of a log against a plain model: rows are the numbers from 0 on, each parcel is whole or not there, and what
@@ -74,13 +75,13 @@ private object LogModelSuite {
       val rows = Vector.newBuilder[ArrowRows]
       (1 to 1 + random.nextInt(3)).foreach { _ =>
         val count = 1 + random.nextInt(6)
-        rows += Numbered.rows(next, count, 8 + random.nextInt(120))
+        rows += NumberedRows.rows(next, count, 8 + random.nextInt(120))
         next += count
       }
       say(s"produce(${next - 1})")
-      assert(store.give(Parcel(rows.result(), Some(Cursor(0, (next - 1).toString)))))
+      assert(store.give(RowGroup(rows.result(), Some(Cursor(0, (next - 1).toString)))))
       parcels += next - 1
-      if (random.nextInt(10) == 0) assert(store.give(Parcel(Nil, Some(Cursor(1, next.toString)))))
+      if (random.nextInt(10) == 0) assert(store.give(RowGroup(Nil, Some(Cursor(1, next.toString)))))
       if (random.nextInt(3) > 0) settle(store)
     }
 

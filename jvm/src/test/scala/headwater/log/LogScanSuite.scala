@@ -5,7 +5,7 @@ import java.nio.file.{Files, Path}
 import scala.jdk.CollectionConverters._
 import scala.util.{Try, Using}
 
-import headwater.{Cursor, LostRows, StoredRows}
+import headwater.core.{Cursor, LostRows, Slice, StoredRows}
 import org.scalatest.funsuite.AnyFunSuite
 
 /** What a start finds in a folder, whatever became of its files. */
@@ -261,7 +261,7 @@ class LogScanSuite extends AnyFunSuite {
       assert(scan.rows.forall(_._2.weight <= LogScan.BlockBytes))
       val (first, block) = scan.rows(1)
       Seq(0 -> 1, 9 -> 11, 1234 -> 1236, block.count - 1 -> block.count).foreach { case (from, until) =>
-        assert(Logs.ids(Seq(headwater.Slice(block, from, until))) == (first + from until first + until))
+        assert(Logs.ids(Seq(Slice(block, from, until))) == (first + from until first + until))
       }
     }
   }
@@ -276,7 +276,7 @@ class LogScanSuite extends AnyFunSuite {
       val scan = LogScan.of(files, 0)
       assert(scan.rows.length == 1)
       for (from <- 0 until 5; until <- from + 1 to 5)
-        assert(Logs.ids(Seq(headwater.Slice(scan.rows.head._2, from, until))) == (from.toLong until until))
+        assert(Logs.ids(Seq(Slice(scan.rows.head._2, from, until))) == (from.toLong until until))
     }
   }
 

@@ -2,7 +2,10 @@ package headwater.log
 
 import scala.util.Using
 
-import headwater._
+import headwater.core.{ArrowSchema, Cursor, Durability, RowGroup, SeqOffset}
+import headwater.task.SliceRows
+import headwater.testing.{NoThreadLeft, NumberedRows, Script}
+import headwater.{DataLossException, InvalidOffsetException}
 import org.apache.arrow.memory.RootAllocator
 import org.apache.arrow.vector.types.pojo.{ArrowType, Field, FieldType, Schema}
 import org.apache.hadoop.conf.Configuration
@@ -89,10 +92,10 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
     withDisk { disk =>
       val each = settings(segmentBytes = 1, retainBatches = 0)
       on(disk, each) { store =>
-        give(store, Parcel(Seq(Numbered.rows(0, 2)), Some(Cursor(0, """{"b":1.10,"a":[null,"ü"]}"""))))
-        give(store, Parcel(Seq(Numbered.rows(2, 2)), Some(Cursor(7, "12345678901234567890.123456789"))))
-        give(store, Parcel(Nil, Some(Cursor(3, "\"only\""))))
-        give(store, Parcel(Seq(Numbered.rows(4, 2)), None))
+        give(store, RowGroup(Seq(NumberedRows.rows(0, 2)), Some(Cursor(0, """{"b":1.10,"a":[null,"ü"]}"""))))
+        give(store, RowGroup(Seq(NumberedRows.rows(2, 2)), Some(Cursor(7, "12345678901234567890.123456789"))))
+        give(store, RowGroup(Nil, Some(Cursor(3, "\"only\""))))
+        give(store, RowGroup(Seq(NumberedRows.rows(4, 2)), None))
         store.commit(5)
         Script.await(s"${disk.segments}")(disk.segments.length == 1)
       }
@@ -160,7 +163,7 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
 
   test("a column that is new and may be null is null in the rows of before, wherever it stands") {
     withDisk { disk =>
-      on(disk)(store => give(store, Parcel(Seq(Script.arrow(Seq(5, 6))))))
+      on(disk)(store => give(store, RowGroup(Seq(Script.arrow(Seq(5, 6))))))
       val arrow = new Schema(
         java.util.List.of(
           new Field("before", FieldType.nullable(new ArrowType.Utf8), null),

@@ -2,7 +2,8 @@ package headwater.log
 
 import scala.util.Using
 
-import headwater._
+import headwater.core.{ArrowSchema, Cursor, Durability, LostRows, RowGroup, SeqOffset, Slice, Store}
+import headwater.testing.{NumberedRows, Script}
 import org.apache.hadoop.conf.Configuration
 
 /** Stores and rows for the suites of the log. The id of a row is its seq, unless a test says otherwise. */
@@ -41,8 +42,8 @@ object Logs {
     Some(SeqOffset(Source, run, seq, durability))
 
   /** One batch of rows. Its cursor is the seq of its last row. */
-  def parcel(first: Long, count: Int, bytes: Int = 24): Parcel =
-    Parcel(Seq(Numbered.rows(first, count, bytes)), Some(Cursor(0, (first + count - 1).toString)))
+  def parcel(first: Long, count: Int, bytes: Int = 24): RowGroup =
+    RowGroup(Seq(NumberedRows.rows(first, count, bytes)), Some(Cursor(0, (first + count - 1).toString)))
 
   /** All that was given is in the index, or it never will be. */
   def settle(store: Store): Unit = {
@@ -54,7 +55,7 @@ object Logs {
     assert(settled || store.buffer.isBlocked, "the log does not settle")
   }
 
-  def give(store: Store, parcels: Parcel*): Unit = {
+  def give(store: Store, parcels: RowGroup*): Unit = {
     parcels.foreach(parcel => assert(store.give(parcel), store.failure))
     settle(store)
   }
@@ -86,7 +87,7 @@ object Logs {
 
   def all(store: Store): Seq[Long] = ids(store, store.buffer.firstNotDropped - 1, store.buffer.latest)
 
-  def ids(slices: Seq[Slice]): Seq[Long] = Numbered.ids(read(slices)(throw _))
+  def ids(slices: Seq[Slice]): Seq[Long] = NumberedRows.ids(read(slices)(throw _))
 
   def read(slices: Seq[Slice])(onDamage: DamagedException => Unit): Seq[Slice] =
     Using.resource(new StoredSlices(slices.iterator, () => new Configuration(false), (e, _) => onDamage(e)))(
@@ -99,7 +100,7 @@ object Logs {
     case (first, rows) =>
       var why = Vector.empty[String]
       val got = read(Seq(Slice.whole(rows)))(e => why :+= e.getMessage)
-      val ids = Numbered.ids(got)
+      val ids = NumberedRows.ids(got)
       assert(ids.length == rows.count || why.nonEmpty, s"rows are missing from ${first -> rows}, silently")
       val range = first until first + rows.count
       assert(ids.forall(range.contains(_)) && ids == ids.sorted.distinct, s"$first $rows gives $ids")
@@ -152,7 +153,7 @@ object Written {
           val note = cursor.fold(Array.emptyByteArray)(Frame.Note.write)
           (if (counts.isEmpty) Seq(0) else counts).zipWithIndex.foreach { case (count, i) =>
             val isLast = i >= counts.length - 1
-            val raw = if (count == 0) Array.emptyByteArray else Numbered.rows(seq, count, 24).bytes
+            val raw = if (count == 0) Array.emptyByteArray else NumberedRows.rows(seq, count, 24).bytes
             val stored = if (count == 0) raw else codec.compress(raw)
             val crc = Frame.crcOf(stored, 0, stored.length)
             val first = seq

@@ -7,7 +7,8 @@ import java.util.concurrent.atomic.AtomicReference
 import scala.jdk.CollectionConverters._
 import scala.util.{Random, Try, Using}
 
-import headwater._
+import headwater.core.{Cursor, RowGroup, Store}
+import headwater.testing.{NoThreadLeft, NumberedRows, Script}
 import org.scalatest.funsuite.AnyFunSuite
 
 /** The writer of the log, on a disk that fails, fills up, is slow, and loses what was not synced. */
@@ -81,11 +82,11 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
             case 1 => settle(store)
             case _ =>
               val rows = Seq.tabulate(1 + random.nextInt(3)) { i =>
-                val batch = Numbered.rows(next, 1 + random.nextInt(5), 8 + random.nextInt(200))
+                val batch = NumberedRows.rows(next, 1 + random.nextInt(5), 8 + random.nextInt(200))
                 next += batch.count
                 batch
               }
-              if (store.give(Parcel(rows, Some(Cursor(0, (next - 1).toString))))) ends += next - 1
+              if (store.give(RowGroup(rows, Some(Cursor(0, (next - 1).toString))))) ends += next - 1
               else next -= rows.map(_.count).sum
           }
         }
@@ -183,7 +184,7 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
       val store = open(files, small())
       give(store, parcel(0, 3))
       store.commit(1)
-      give(store, Parcel(Nil, Some(Cursor(0, "\"far\"")))) // in a segment of its own, with the commit
+      give(store, RowGroup(Nil, Some(Cursor(0, "\"far\"")))) // in a segment of its own, with the commit
       assert(scanOf(disk).cursors == Map(0 -> "\"far\"") && scanOf(disk).commits == Seq(1))
       disk.limit(0)
       assert(store.give(parcel(3, 3)))
@@ -328,9 +329,9 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
         }
         give(
           store,
-          Parcel(Nil, Some(Cursor(1, "\"a\""))),
+          RowGroup(Nil, Some(Cursor(1, "\"a\""))),
           parcel(0, 2),
-          Parcel(Nil, Some(Cursor(1, "\"b\"")))
+          RowGroup(Nil, Some(Cursor(1, "\"b\"")))
         )
         Script.await(s"told ${told.get}")(told.get == Map(0 -> "1", 1 -> "\"b\""))
         assert(store.failure.isEmpty && store.buffer.latest == 1)

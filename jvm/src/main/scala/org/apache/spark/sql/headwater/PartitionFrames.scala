@@ -2,7 +2,8 @@ package org.apache.spark.sql.headwater
 
 import scala.jdk.CollectionConverters._
 
-import headwater.{ArrowRows, Slice, SliceRows}
+import headwater.core.{ArrowRows, Slice}
+import headwater.task.SliceRows
 import org.apache.spark.{Partition, TaskContext}
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{classic, Column, DataFrame, SparkSession}
@@ -33,7 +34,7 @@ final class PartitionFrames(
     reader: Column
 ) {
   private[this] val session = spark.asInstanceOf[classic.SparkSession]
-  private[this] val rowsLeaf = new Leaf(session, schema)
+  private[this] val rowsLeaf = new PlanTemplate(session, schema)
 
   /** Python's function over no tasks at all. Planned once: it would take some milliseconds of each batch. */
   private[this] lazy val planned: SparkPlan = {
@@ -66,7 +67,7 @@ final class PartitionFrames(
     val told = session.sparkContext
       .parallelize(tasks, tasks.size)
       .map(task => InternalRow(UTF8String.fromString(task)): InternalRow)
-    planned.transformUp { case leaf: RDDScanExec => Leaf.over[SparkPlan](told, leaf) }.execute()
+    planned.transformUp { case leaf: RDDScanExec => PlanTemplate.over[SparkPlan](told, leaf) }.execute()
   }
 }
 

@@ -2,8 +2,10 @@ package org.apache.spark.sql.headwater
 
 import scala.jdk.CollectionConverters._
 
-import headwater.{ArrowRows, Cargo, DataLossException, PlannedRows, Parts, SliceRows}
+import headwater.DataLossException
+import headwater.core.ArrowRows
 import headwater.log.{DamagedException, StoredSlices}
+import headwater.task.{PlannedRows, SliceRows, TaskSlices, TaskSplitter}
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.{Partition, SparkConf, SparkContext, TaskContext}
 import org.apache.spark.broadcast.Broadcast
@@ -44,17 +46,17 @@ final class StreamingFrames(
   private[this] lazy val hadoop =
     session.sparkContext.broadcast(new SerializableConfiguration(session.sessionState.newHadoopConf()))
 
-  private[this] val leaf = new Leaf(session, schema)
+  private[this] val leaf = new PlanTemplate(session, schema)
 
   /** @param number
     *   of the rows in [[PlannedRows]]
-    * @param isElsewhere
+    * @param needsHadoop
     *   some of them lie in files that only Hadoop can read
     * @param onRun
     *   called on the driver when the frame is first run, and not if it is only planned
     */
-  def of(number: Long, isElsewhere: Boolean)(onRun: () => Unit): DataFrame = {
-    val conf = Option.when(isElsewhere)(hadoop)
+  def of(number: Long, needsHadoop: Boolean)(onRun: () => Unit): DataFrame = {
+    val conf = Option.when(needsHadoop)(hadoop)
     val rdd =
       new ArrowRDD(session.sparkContext, arrowSchema, number, conf, losses, onRun).setName(name)
     leaf.of(rdd)
@@ -66,7 +68,7 @@ final class StreamingFrames(
   * Spark would analyse the plan of every frame, which takes some milliseconds of each batch, and find the same each
   * time: the plan is one leaf. So it is asked once, and the frames are copies that differ in their rows.
   */
-private[headwater] final class Leaf(session: classic.SparkSession, schema: StructType) {
+private[headwater] final class PlanTemplate(session: classic.SparkSession, schema: StructType) {
 
   private[this] lazy val analysed: LogicalPlan = {
     val none = session.sparkContext.emptyRDD[InternalRow]
@@ -77,13 +79,13 @@ private[headwater] final class Leaf(session: classic.SparkSession, schema: Struc
   }
 
   def of(rdd: RDD[InternalRow]): classic.DataFrame = {
-    val plan = Leaf.over(rdd, analysed)
+    val plan = PlanTemplate.over(rdd, analysed)
     plan.setAnalyzed()
     classic.Dataset.ofRows(session, plan)
   }
 }
 
-private[headwater] object Leaf {
+private[headwater] object PlanTemplate {
 
   /** The same leaf over another RDD. By position: its other fields, and its constructor, differ between lines of Spark. */
   def over[Plan <: QueryPlan[Plan]](rdd: RDD[InternalRow], leaf: Plan): Plan = {
@@ -111,9 +113,9 @@ private final class ArrowRDD(
     // What travels in the task is kept small; what lies in files need not be.
     val travels = !byNumber && slices.exists(_.rows.isInstanceOf[ArrowRows])
     val ends =
-      Parts.ends(slices, sparkContext.defaultParallelism, if (travels) Parts.MaxBytes else Long.MaxValue)
+      TaskSplitter.ends(slices, sparkContext.defaultParallelism, if (travels) TaskSplitter.MaxBytes else Long.MaxValue)
     ends.indices.map { i =>
-      new ArrowPartition(i, Cargo(number, if (i == 0) 0 else ends(i - 1), ends(i), byNumber)): Partition
+      new ArrowPartition(i, TaskSlices(number, if (i == 0) 0 else ends(i - 1), ends(i), byNumber)): Partition
     }.toArray
   }
 
@@ -164,4 +166,4 @@ private object ArrowRDD {
   }
 }
 
-private final class ArrowPartition(override val index: Int, val cargo: Cargo) extends Partition
+private final class ArrowPartition(override val index: Int, val cargo: TaskSlices) extends Partition
