@@ -17,22 +17,23 @@ import org.apache.spark.sql.execution.streaming.{Offset, Source}
 import org.apache.spark.sql.headwater.StreamingFrames
 import org.apache.spark.sql.types.StructType
 
-/** Spark's view of a feed: a V1 `Source` whose rows wait in a [[Store]].
+/** A feed as Spark's V1 `Source`. Its rows wait in a [[Store]].
   *
-  * Spark calls, from the one thread of the query, for each batch: [[latestOffset]] (how far can this batch go?), then
-  * [[commit]] of the batch before (you may forget those rows), then [[getBatch]] (give me the rows of `(start, end]`).
-  * While there is nothing new it calls [[latestOffset]] every 10 ms. [[stop]] may come at any time, from any thread.
+  * For each batch Spark calls, from the query's thread: [[latestOffset]] (how far can this batch go?), then
+  * [[commit]] of the batch before (its rows may be dropped), then [[getBatch]] (the rows of `(start, end]`).
+  * While there is nothing new it calls [[latestOffset]] every 10 ms. [[stop]] may be called at any time, from any
+  * thread.
   *
-  * After a restart Spark first calls [[getBatch]] with the last window in its log, to run it again if it did not finish,
-  * and for nothing if it did. Rows in memory did not survive, so a window of an earlier run is lost. That is said when the
-  * batch is run, not when it is planned: only then is it known that somebody wants the rows.
+  * After a restart Spark first calls [[getBatch]] with the last window of its offset log. If that batch did not
+  * finish, Spark runs it again; if it did, the frame is never run. Rows in memory did not survive, so a window of
+  * an earlier run is lost. The loss is reported when the frame runs, since only then the rows are needed.
   *
   * @param openStore
-  *   makes the store; its argument is the position that Spark has, if any
+  *   opens the store at the position that Spark has, if any
   * @param newFeed
-  *   makes the feed for a store
+  *   creates the feed for a store
   * @param description
-  *   what progress reports and the UI show: no secret may be in it
+  *   what progress reports and the UI show; it must contain no secret
   */
 private[headwater] final class BufferedSource(
     spark: SparkSession,
@@ -50,14 +51,14 @@ private[headwater] final class BufferedSource(
     with Logging {
   import BufferedSource._
 
-  private[this] val losses = new DataLoss(name, options.failOnDataLoss)
+  private[this] val dataLoss = new DataLoss(name, options.failOnDataLoss)
   private[this] val frames =
     new StreamingFrames(spark, description, schema, arrowSchema, options.failOnDataLoss)
 
   @GuardedBy("this") private[this] var started: Option[Running] = None
   @GuardedBy("this") private[this] var stopped = false
   @GuardedBy("this") private[this] var planned =
-    Vector.empty[(Long, Long)] // the end of each planned batch, and the number of its rows
+    Vector.empty[(Long, Long)] // the end of each planned batch, and the id of its rows in PlannedRows
   @GuardedBy("this") private[this] var forAvailableNow = false
   @GuardedBy("this") private[this] var fixedEnd: Option[Long] = None
   @GuardedBy("this") private[this] var lastBatchAt = nanoTime()
@@ -65,23 +66,23 @@ private[headwater] final class BufferedSource(
 
   override def getDefaultReadLimit: ReadLimit = options.readLimit
 
-  /** The end stays open until the first [[latestOffset]]: only then is it known where the run begins. */
+  /** The end is fixed by the first [[latestOffset]]: only then is the start position known. */
   override def prepareForTriggerAvailableNow(): Unit = synchronized { forAvailableNow = true }
 
   override def latestOffset(start: AnyOffset, limit: ReadLimit): AnyOffset = {
-    val known = Option(start).map(parse)
-    val from = known.fold(BeforeFirst)(_.seq)
-    val running @ Running(store, thread) = runningFrom(known)
+    val position = Option(start).map(parse)
+    val from = position.fold(BeforeFirst)(_.seq)
+    val running @ Running(store, thread) = ensureStarted(position)
     val buffer = store.buffer
     synchronized { rowsInBatch = 0 }
-    buffer.take(from) // after a restart no getBatch has done it
+    buffer.take(from) // after a restart no getBatch has done so
     val bound = synchronized(forAvailableNow) match {
       case true => endOfAvailableNow(running)
       case false => buffer.latest
     }
     val admission = Admission.of(limit)
     val end = math.min(bound, buffer.endWithin(from, admission.maxRows, admission.maxBytes))
-    // The failure is looked at first: once all rows that the feed gave are in the buffer, they come before it.
+    // Checked before buffer.latest is read: rows that the feed appended before it failed must be read first.
     failureOf(running).filter(_ => from >= buffer.latest).foreach(throw _)
     if (end <= from || isTooFew(bound - from, admission, buffer, thread)) start
     else SeqOffset(name, store.run, end, store.durability)
@@ -94,30 +95,30 @@ private[headwater] final class BufferedSource(
       throw new InvalidOffsetException(
         s"Source '$name' was asked for a batch that ends before it begins: from ${start.orNull} to $end"
       )
-    val store = runningFrom(Some(to)).store
+    val store = ensureStarted(Some(to)).store
     val window =
       if (to.run == store.run) store.buffer.read(from, to.seq)
       else Buffer.Window(Vector.empty, goneUpTo = to.seq)
     store.buffer.take(to.seq)
-    val goneUpTo = window.goneUpTo // not the window: the frame must not hold its rows
+    val goneUpTo = window.goneUpTo // not the window itself: the frame must not hold its rows
     val lost = window.lost
     val needsHadoop = window.slices.exists(_.rows.needsHadoop)
-    val number = PlannedRows.put(window.slices)
+    val rowsId = PlannedRows.put(window.slices)
     synchronized {
-      planned = planned :+ (to.seq -> number)
+      planned = planned :+ (to.seq -> rowsId)
       lastBatchAt = nanoTime()
       rowsInBatch = window.count
     }
     if (synchronized(stopped)) dropPlanned(upTo = Long.MaxValue)
-    frames.of(number, needsHadoop) { () =>
-      if (goneUpTo > from) losses.report(from, goneUpTo, whyGone(to, store))
-      lost.foreach { case (after, upTo, why) => losses.report(after, upTo, why) }
+    frames.of(rowsId, needsHadoop) { () =>
+      if (goneUpTo > from) dataLoss.report(from, goneUpTo, lossReason(to, store))
+      lost.foreach { case (after, upTo, why) => dataLoss.report(after, upTo, why) }
     }
   }
 
   override def commit(end: Offset): Unit = {
     val to = parse(end)
-    val store = runningFrom(Some(to)).store
+    val store = ensureStarted(Some(to)).store
     val buffer = store.buffer
     if (to.seq > buffer.latest)
       throw new InvalidOffsetException(
@@ -131,7 +132,7 @@ private[headwater] final class BufferedSource(
 
   override def getOffset: Option[Offset] = Option(reportLatestOffset()).map(_.asInstanceOf[Offset])
 
-  /** For the progress report: what is there, whatever the limits let through. */
+  /** For progress reports: the newest row, whatever the limits allow. */
   override def reportLatestOffset(): AnyOffset = synchronized(started)
     .map(_.store)
     .filter(_.buffer.hasBegun)
@@ -145,7 +146,7 @@ private[headwater] final class BufferedSource(
     (running.fold(Map.empty[String, Long])(_.store.metrics) ++ Map(
       "rowsInBatch" -> inBatch,
       "rowsRead" -> of(_.readRows),
-      "rowsLost" -> (losses.rows + frames.rowsLost),
+      "rowsLost" -> (dataLoss.rows + frames.rowsLost),
       "waitingRows" -> of(_.waitingRows),
       "waitingBytes" -> of(_.waitingBytes),
       "blockedMs" -> NANOSECONDS.toMillis(of(_.blockedNanos)),
@@ -168,13 +169,13 @@ private[headwater] final class BufferedSource(
 
   override def toString: String = description
 
-  /** The feed starts with the first call that says where the stream stands, not when the source is made: Spark stops a
-    * source only if all its siblings could be made as well.
+  /** Starts the feed with the first call that states a position, not when the source is created: Spark stops a
+    * source only if all other sources of the query could be created too.
     */
-  private def runningFrom(known: Option[SeqOffset]): Running = synchronized {
+  private def ensureStarted(position: Option[SeqOffset]): Running = synchronized {
     started.getOrElse {
       if (stopped) throw new IllegalStateException(s"Source '$name' is stopped")
-      val store = openStore(known)
+      val store = openStore(position)
       val running =
         Running(store, new FeedThread(feedFor(store), store, s"headwater-feed-$name-${store.run}"))
       started = Some(running)
@@ -186,31 +187,32 @@ private[headwater] final class BufferedSource(
     try newFeed(store)
     catch { case e: Throwable => store.close(availableNow = false); throw e }
 
-  /** What keeps rows from coming. That of the feed counts once all that it gave can be read. */
+  /** Why no more rows come. A failure of the feed counts only after all rows before it can be read. */
   private def failureOf(running: Running): Option[Throwable] = {
-    val ofFeed = running.thread.failure.filter(_ => running.store.isSettled)
-    running.store.failure.orElse(ofFeed.map { e =>
+    val feedFailure = running.thread.failure.filter(_ => running.store.isFlushed)
+    running.store.failure.orElse(feedFailure.map { e =>
       val what = if (e.isInstanceOf[FeedFailedException]) e.getMessage else e.toString
       new FeedFailedException(s"The feed of source '$name' failed: $what", e)
     })
   }
 
-  /** Waits here, in the first call, for the feed to catch up: an offset that does not move ends the query. */
+  /** Waits in the first call for the feed to catch up: an offset that does not move would end the query. */
   private def endOfAvailableNow(running: Running): Long =
     synchronized(fixedEnd).getOrElse {
       val Running(store, thread) = running
       store.buffer.awaitCatchUp(options.availableNowWait)(
-        thread.isCaughtUp && store.isSettled || store.failure.nonEmpty
+        thread.isCaughtUp && store.isFlushed || store.failure.nonEmpty
       )
       val end = store.buffer.latest
       synchronized { fixedEnd = Some(end) }
       end
     }
 
-  /** Whether to wait for more rows. Never when no more can come: the feed is over, or blocked by a full buffer. */
+  /** Whether to wait for more rows. False when none can come: the feed has finished, or a full buffer blocks it.
+    */
   private def isTooFew(rows: Long, admission: Admission, buffer: Buffer, thread: FeedThread): Boolean = {
-    val (waited, forNow) = synchronized((nanoTime() - lastBatchAt, forAvailableNow))
-    rows < admission.minRows && waited < admission.maxDelayNanos && !forNow && !thread.isOver && !buffer.isBlocked
+    val (waited, availableNow) = synchronized((nanoTime() - lastBatchAt, forAvailableNow))
+    rows < admission.minRows && waited < admission.maxDelayNanos && !availableNow && !thread.isFinished && !buffer.isBlocked
   }
 
   private def dropPlanned(upTo: Long): Unit = {
@@ -219,17 +221,17 @@ private[headwater] final class BufferedSource(
       planned = open
       done
     }
-    done.foreach { case (_, number) => PlannedRows.drop(number) }
+    done.foreach { case (_, rowsId) => PlannedRows.drop(rowsId) }
   }
 
-  private def whyGone(end: SeqOffset, store: Store): String =
+  private def lossReason(end: SeqOffset, store: Store): String =
     if (end.run == store.run) "they were dropped when a later batch was committed"
     else
       s"they were in the ${end.durability.name} of run ${end.run}, which is over (this is run ${store.run})"
 
   private def seqOf(offset: AnyOffset): Long = parse(offset).seq
 
-  /** By its JSON only: offsets that come from Spark's log are not of our class. */
+  /** Only by its JSON: offsets from the offset log are not instances of our class. */
   private def parse(offset: AnyOffset): SeqOffset = {
     val parsed = SeqOffset.parse(offset.json)
     OffsetJson.checkSource(parsed.source, name, offset.json)
@@ -239,7 +241,7 @@ private[headwater] final class BufferedSource(
 
 private[headwater] object BufferedSource {
 
-  /** `query.stop()` waits for ever by default, so this must not. */
+  /** Bounded, since `query.stop()` waits without a timeout by default. */
   private val StopMillis = 4000L
 
   private val BeforeFirst = -1L

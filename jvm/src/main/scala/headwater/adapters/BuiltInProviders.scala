@@ -1,6 +1,6 @@
 package headwater.adapters
 
-/** The sources in Python that come with headwater: their formats are known when the jar is built. */
+/** The providers of the built-in Python sources. Their formats are registered in the services file of the jar. */
 private[headwater] object BuiltInProviders {
   val names: Seq[String] =
     Seq(new MeetupRsvpProvider, new NdjsonProvider, new SseProvider).map(_.shortName())

@@ -6,7 +6,16 @@ import javax.annotation.concurrent.GuardedBy
 import scala.jdk.CollectionConverters._
 
 import headwater.core.{Admission, OffsetJson, PartitionedOptions, Positions, VectorOffset}
-import headwater.partition.{BatchPlanner, PartitionMetrics, PartitionRange, PartitionWatch, Ranges, RunningPartitions, StartPositions, TaskReports}
+import headwater.partition.{
+  BatchPlanner,
+  PartitionMetrics,
+  PartitionRange,
+  PartitionWatch,
+  Ranges,
+  RunningPartitions,
+  StartPositions,
+  TaskReports
+}
 import headwater.{DataLossException, FeedFailedException, InvalidOffsetException}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.DataFrame
@@ -14,32 +23,33 @@ import org.apache.spark.sql.connector.read.streaming.{Offset => AnyOffset, _}
 import org.apache.spark.sql.execution.streaming.{Offset, Source}
 import org.apache.spark.sql.types.StructType
 
-/** Spark's view of a source with partitions: a V1 `Source` whose rows wait where they come from, and are read by tasks.
+/** A partitioned source as Spark's V1 `Source`. Rows stay upstream until tasks read them.
   *
-  * Spark calls it as it calls a [[BufferedSource]], and nothing here waits for the author's code: how far the partitions
-  * go is known from a [[PartitionWatch]]. [[latestOffset]] cuts off what a batch may take, [[getBatch]] deals the ranges out to
-  * tasks. There is nothing to drop on [[commit]].
+  * Spark calls it as it calls a [[BufferedSource]]. No call waits for the author's code: a [[PartitionWatch]]
+  * knows how far the partitions go. [[latestOffset]] plans the end of a batch, [[getBatch]] distributes its
+  * ranges over tasks, and [[commit]] has nothing to drop.
   *
-  * A position never goes backwards. A partition that does, or that is gone, has lost rows: `failOnDataLoss` says what
-  * becomes of the query, and without it the partition stays where it is until it has come up again.
+  * A position never moves backwards. A partition that moves backwards or disappears has lost rows: the query
+  * fails, or, with `failOnDataLoss` false, the partition keeps its position until its offsets have passed it
+  * again.
   *
   * @param openStarts
-  *   where the partitions began; called when the query first says where it stands
-  * @param openReading
-  *   begins to watch, given the partitions whose start is known
+  *   opens the start positions; called when the first position is known
+  * @param openPartitions
+  *   starts to watch, given the partitions whose start is known
   * @param hasGaps
   *   not every offset is a row
   * @param slots
   *   how many tasks can run at once
   * @param description
-  *   what progress reports and the UI show: no secret may be in it
+  *   what progress reports and the UI show; it must contain no secret
   */
 private[headwater] final class PartitionedSource(
     name: String,
     override val schema: StructType,
     options: PartitionedOptions,
     openStarts: () => StartPositions,
-    openReading: Set[String] => RunningPartitions,
+    openPartitions: Set[String] => RunningPartitions,
     hasGaps: Boolean,
     slots: () => Int,
     description: String,
@@ -50,36 +60,37 @@ private[headwater] final class PartitionedSource(
     with Logging {
   import PartitionedSource._
 
-  private[this] val tally = new TaskReports
-  private[this] val warned = new Once
+  private[this] val taskReports = new TaskReports
+  private[this] val warnings = new Once
 
   @GuardedBy("this") private[this] var started: Option[Running] = None
   @GuardedBy("this") private[this] var stopped = false
   @GuardedBy("this") private[this] var forAvailableNow = false
   @GuardedBy("this") private[this] var fixedEnd: Option[Map[String, Long]] = None
   @GuardedBy("this") private[this] var lastBatchAt = nanoTime()
-  @GuardedBy("this") private[this] var reached: Option[Positions] = None // by the batches that were offered
+  @GuardedBy("this") private[this] var reached: Option[Positions] =
+    None // the end of the last batch that was offered
 
   override def getDefaultReadLimit: ReadLimit = options.readLimit
 
-  /** The end stays open until the first [[latestOffset]]: only then is it known where the run begins. */
+  /** The end is fixed by the first [[latestOffset]]: only then is the start position known. */
   override def prepareForTriggerAvailableNow(): Unit = synchronized { forAvailableNow = true }
 
   override def latestOffset(start: AnyOffset, limit: ReadLimit): AnyOffset = {
     val known = Option(start).map(parse(_).next)
-    val running = runningFrom(known)
-    tally.batchIsOver()
-    running.watch.failure.foreach(e => throw failed(e))
+    val running = ensureStarted(known)
+    taskReports.endBatch()
+    running.watch.failure.foreach(e => throw withSourceName(e))
     val bound = synchronized(forAvailableNow) match {
       case true => Some(endOfAvailableNow(running))
-      case false => running.watch.seen.map(_.latest)
+      case false => running.watch.snapshot.map(_.latest)
     }
     val end = for {
       latest <- bound
-      seen <- running.watch.seen
-      from <- positionsFrom(known, seen, running.starts)
-      waiting = waitingOf(from, latest, seen, running.starts.all)
-      end <- endWithin(from, waiting, Admission.of(limit), running.cuts)
+      snapshot <- running.watch.snapshot
+      from <- positionsFrom(known, snapshot, running.starts)
+      waiting = waitingOf(from, latest, snapshot, running.starts.all)
+      end <- endWithin(from, waiting, Admission.of(limit), running.planner)
     } yield end
     end.foreach(next => synchronized { reached = Some(next) })
     end.fold(start)(VectorOffset(name, _))
@@ -88,7 +99,7 @@ private[headwater] final class PartitionedSource(
   override def getBatch(start: Option[Offset], end: Offset): DataFrame = {
     val to = parse(end).next
     val from = start.map(parse(_).next)
-    val running = runningFrom(Some(to))
+    val running = ensureStarted(Some(to))
     val starts = running.starts.all
     val ranges = to.at.toSeq.map { case (partition, until) =>
       val after = from.flatMap(_.get(partition)).orElse(starts.get(partition)).getOrElse {
@@ -112,8 +123,8 @@ private[headwater] final class PartitionedSource(
       lastBatchAt = nanoTime()
       reached = Some(to)
     }
-    val batch = running.reading.frame(tasks.map(Ranges.json(to.naming, _)))
-    tally.planned(tasks.flatten, batch.reports)
+    val batch = running.partitions.frame(tasks.map(Ranges.json(to.keyType, _)))
+    taskReports.startBatch(tasks.flatten, batch.reports)
     batch.frame
   }
 
@@ -121,20 +132,20 @@ private[headwater] final class PartitionedSource(
 
   override def getOffset: Option[Offset] = Option(reportLatestOffset()).map(_.asInstanceOf[Offset])
 
-  /** For the progress report: what is there, whatever the limits let through. */
+  /** For progress reports: the newest offsets, whatever the limits allow. */
   override def reportLatestOffset(): AnyOffset = {
-    val (running, taken) = synchronized((started, reached))
-    val latest = running.flatMap(_.watch.seen).map(_.latest).getOrElse(Map.empty)
-    taken
+    val (running, position) = synchronized((started, reached))
+    val latest = running.flatMap(_.watch.snapshot).map(_.latest).getOrElse(Map.empty)
+    position
       .map(at => at.updated(latest.filter { case (p, offset) => at.get(p).forall(_ < offset) }))
       .map(VectorOffset(name, _))
       .orNull
   }
 
   override def metrics(latestConsumedOffset: Optional[AnyOffset]): JMap[String, String] = {
-    val (running, taken) = synchronized((started, reached))
+    val (running, position) = synchronized((started, reached))
     PartitionMetrics
-      .of(running.flatMap(_.watch.seen), taken, running.fold(noStarts)(_.starts.all), tally)
+      .of(running.flatMap(_.watch.snapshot), position, running.fold(noStarts)(_.starts.all), taskReports)
       .asJava
   }
 
@@ -143,26 +154,30 @@ private[headwater] final class PartitionedSource(
       stopped = true
       started
     }
-    running.foreach { case Running(starts, reading, _) =>
-      reading.close()
+    running.foreach { case Running(starts, partitions, _) =>
+      partitions.close()
       starts.close()
     }
   }
 
   override def toString: String = description
 
-  /** Where the query stands, for who looks at feeds. */
+  /** The position of the query, for `hw.feeds()`. */
   def offsets: Map[String, Long] = synchronized(reached).fold(Map.empty[String, Long])(_.at)
 
-  /** Begins with the first call that says where the stream stands, as a feed does. */
-  private def runningFrom(known: Option[Positions]): Running = synchronized {
+  /** Starts with the first call that states a position, as a feed does. */
+  private def ensureStarted(known: Option[Positions]): Running = synchronized {
     started.getOrElse {
       if (stopped) throw new IllegalStateException(s"Source '$name' is stopped")
       val starts = openStarts()
       val running =
         try {
-          val reading = openReading(starts.all.keySet ++ known.fold(Set.empty[String])(_.at.keySet))
-          Running(starts, reading, new BatchPlanner(reading.watch, name, hasGaps, options.python.patience, nanoTime))
+          val partitions = openPartitions(starts.all.keySet ++ known.fold(Set.empty[String])(_.at.keySet))
+          Running(
+            starts,
+            partitions,
+            new BatchPlanner(partitions.watch, name, hasGaps, options.python.maxConsecutiveErrors, nanoTime)
+          )
         } catch { case e: Throwable => starts.close(); throw e }
       started = Some(running)
       reached = reached.orElse(known)
@@ -170,35 +185,35 @@ private[headwater] final class PartitionedSource(
     }
   }
 
-  /** Where a batch begins: where the query stands, and new partitions where they begin, which is written down first. None
-    * while there are no partitions.
+  /** The start of a batch: the position of the query, plus the start positions of new partitions, which are
+    * stored first. None while there are no partitions.
     */
   private def positionsFrom(
       known: Option[Positions],
-      seen: PartitionWatch.Seen,
+      snapshot: PartitionWatch.Snapshot,
       starts: StartPositions
   ): Option[Positions] = {
-    val naming = known.map(_.naming).orElse(starts.naming)
-    if (naming.exists(_ != seen.naming) && seen.latest.nonEmpty)
-      throw starts.changedNaming(naming.get, seen.naming)
-    val fresh = seen.starts.filter { case (partition, _) =>
+    val keyType = known.map(_.keyType).orElse(starts.keyType)
+    if (keyType.exists(_ != snapshot.keyType) && snapshot.latest.nonEmpty)
+      throw starts.keyTypeChanged(keyType.get, snapshot.keyType)
+    val newStarts = snapshot.starts.filter { case (partition, _) =>
       !starts.all.contains(partition) && known.flatMap(_.get(partition)).isEmpty
     }
-    if (fresh.nonEmpty) starts.add(Positions(seen.naming, fresh))
+    if (newStarts.nonEmpty) starts.add(Positions(snapshot.keyType, newStarts))
     val all = starts.all ++ known.fold(noStarts)(_.at)
-    Option.when(all.nonEmpty)(Positions(naming.getOrElse(seen.naming), all))
+    Option.when(all.nonEmpty)(Positions(keyType.getOrElse(snapshot.keyType), all))
   }
 
-  /** How many offsets wait in each partition, those that have lost rows left out or refused. One that ends before its start
-    * has not come so far yet: nobody has read of it.
+  /** How many offsets wait in each partition. Partitions that lost rows are left out, or fail the query. A
+    * partition that ends before its start position has lost nothing: no row of it was ever read.
     */
   private def waitingOf(
       from: Positions,
       latest: Map[String, Long],
-      seen: PartitionWatch.Seen,
+      snapshot: PartitionWatch.Snapshot,
       starts: Map[String, Long]
   ): Map[String, Long] = {
-    from.at.keysIterator.filter(seen.gone).foreach { partition =>
+    from.at.keysIterator.filter(snapshot.gone).foreach { partition =>
       lost(s"partition '$partition' is gone, at offset ${from.at(partition)}")
     }
     from.at.flatMap { case (partition, offset) =>
@@ -218,7 +233,7 @@ private[headwater] final class PartitionedSource(
         s"Source '$name' has lost rows: $what. Set the option failOnDataLoss to false to go on with the other partitions, " +
           "and with this one once it has come further than that."
       )
-    if (warned.first(what))
+    if (warnings.first(what))
       logWarning(s"$description has lost rows: $what. Going on, as failOnDataLoss is false.")
   }
 
@@ -226,18 +241,18 @@ private[headwater] final class PartitionedSource(
       from: Positions,
       waiting: Map[String, Long],
       admission: Admission,
-      cuts: BatchPlanner
+      planner: BatchPlanner
   ): Option[Positions] = {
     val sum = waiting.values.map(BigInt(_)).sum
-    def cut: Option[Positions] = cuts.from(from, waiting, admission.maxRows)
+    def planned: Option[Positions] = planner.endOfBatch(from, waiting, admission.maxRows)
     if (sum == 0 || isTooFew(sum, admission)) None
-    else if (!synchronized(forAvailableNow)) cut
+    else if (!synchronized(forAvailableNow)) planned
     else {
       // An offset that does not move would end the query.
-      var end = cut
+      var end = planned
       while (end.isEmpty) {
         Thread.sleep(WaitMillis)
-        end = cut
+        end = planned
       }
       end
     }
@@ -245,15 +260,15 @@ private[headwater] final class PartitionedSource(
 
   /** Whether to wait for more rows. */
   private def isTooFew(rows: BigInt, admission: Admission): Boolean = {
-    val (waited, forNow) = synchronized((nanoTime() - lastBatchAt, forAvailableNow))
-    rows < admission.minRows && waited < admission.maxDelayNanos && !forNow
+    val (waited, availableNow) = synchronized((nanoTime() - lastBatchAt, forAvailableNow))
+    rows < admission.minRows && waited < admission.maxDelayNanos && !availableNow
   }
 
-  /** Waits here, in the first call, for all partitions to answer: an offset that does not move ends the query. */
+  /** Waits in the first call for all partitions to respond: an offset that does not move would end the query. */
   private def endOfAvailableNow(running: Running): Map[String, Long] = synchronized(fixedEnd).getOrElse {
     val isComplete = running.watch.awaitComplete(options.availableNowWait)
-    running.watch.failure.foreach(e => throw failed(e))
-    val seen = running.watch.seen.getOrElse(
+    running.watch.failure.foreach(e => throw withSourceName(e))
+    val snapshot = running.watch.snapshot.getOrElse(
       throw new FeedFailedException(
         s"Source '$name' did not say within ${options.availableNowWait / 1000000} ms which partitions it has. Set the option " +
           "availableNowWait to wait longer."
@@ -261,17 +276,17 @@ private[headwater] final class PartitionedSource(
     )
     if (!isComplete)
       logWarning(s"$description: not all partitions have said in time how far they go; those are left out")
-    synchronized { fixedEnd = Some(seen.latest) }
-    seen.latest
+    synchronized { fixedEnd = Some(snapshot.latest) }
+    snapshot.latest
   }
 
-  private def failed(e: Throwable): Throwable = e match {
-    case said: FeedFailedException =>
-      new FeedFailedException(s"Source '$name' failed: ${said.getMessage}", said)
+  private def withSourceName(e: Throwable): Throwable = e match {
+    case failure: FeedFailedException =>
+      new FeedFailedException(s"Source '$name' failed: ${failure.getMessage}", failure)
     case other => other
   }
 
-  /** By its JSON only: offsets that come from Spark's log are not of our class. */
+  /** Only by its JSON: offsets from the offset log are not instances of our class. */
   private def parse(offset: AnyOffset): VectorOffset = {
     val parsed = VectorOffset.parse(offset.json)
     OffsetJson.checkSource(parsed.source, name, offset.json)
@@ -281,21 +296,25 @@ private[headwater] final class PartitionedSource(
 
 private[headwater] object PartitionedSource {
 
-  private final case class Running(starts: StartPositions, reading: RunningPartitions, cuts: BatchPlanner) {
-    def watch: PartitionWatch = reading.watch
+  private final case class Running(
+      starts: StartPositions,
+      partitions: RunningPartitions,
+      planner: BatchPlanner
+  ) {
+    def watch: PartitionWatch = partitions.watch
   }
 
   private val WaitMillis = 20L
 
   private val noStarts = Map.empty[String, Long]
 
-  /** Says of each thing once that it is new. */
+  /** Remembers messages, to log each of them once. */
   private final class Once {
-    @GuardedBy("this") private[this] var said = Set.empty[String]
+    @GuardedBy("this") private[this] var seen = Set.empty[String]
 
     def first(what: String): Boolean = synchronized {
-      val isNew = !said(what)
-      said += what
+      val isNew = !seen(what)
+      seen += what
       isNew
     }
   }

@@ -10,8 +10,8 @@ import scala.util.Using
 import org.apache.spark.sql.sources.DataSourceRegister
 import org.apache.xbean.asm9.{ClassWriter, Opcodes}
 
-/** A jar with a provider for one name. Spark finds a format by asking every provider on the class path for its name, and
-  * it makes providers without arguments: so each name needs a class of its own.
+/** A jar with a generated provider for one name. Spark finds a format by the name of each provider on the class
+  * path, and creates providers without arguments: each name needs a class of its own.
   */
 private[headwater] object ProviderJar {
 
@@ -41,8 +41,8 @@ private[headwater] object ProviderJar {
   private def provider(name: String): Array[Byte] = {
     import Opcodes._
     val parent = classOf[NamedProvider].getName.replace('.', '/')
-    val made = new ClassWriter(0)
-    made.visit(
+    val classFile = new ClassWriter(0)
+    classFile.visit(
       V17,
       ACC_PUBLIC | ACC_FINAL | ACC_SUPER,
       className(name).replace('.', '/'),
@@ -50,7 +50,7 @@ private[headwater] object ProviderJar {
       parent,
       Array.empty
     )
-    val constructor = made.visitMethod(ACC_PUBLIC, "<init>", "()V", null, Array.empty)
+    val constructor = classFile.visitMethod(ACC_PUBLIC, "<init>", "()V", null, Array.empty)
     constructor.visitCode()
     constructor.visitVarInsn(ALOAD, 0)
     constructor.visitLdcInsn(name)
@@ -58,7 +58,7 @@ private[headwater] object ProviderJar {
     constructor.visitInsn(RETURN)
     constructor.visitMaxs(2, 1)
     constructor.visitEnd()
-    made.visitEnd()
-    made.toByteArray
+    classFile.visitEnd()
+    classFile.toByteArray
   }
 }

@@ -9,7 +9,19 @@ import scala.util.Try
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 import headwater.bridge.{Bridge, FeedOptions, LoadedSource, PythonFeed, PythonPartitions}
-import headwater.core.{BufferedOptions, Cursor, Durability, Feed, Json, PartitionedOptions, PythonOptions, SourceOptions, StartFrom, Store, Uninterruptibly}
+import headwater.core.{
+  BufferedOptions,
+  Cursor,
+  Durability,
+  Feed,
+  Json,
+  PartitionedOptions,
+  PythonOptions,
+  SourceOptions,
+  StartFrom,
+  Store,
+  Uninterruptibly
+}
 import headwater.log.{LogStore, Stores}
 import headwater.partition.StartPositions
 import headwater.{BridgeException, InvalidOptionException}
@@ -18,14 +30,14 @@ import org.apache.spark.sql.{SparkSession, SQLContext}
 import org.apache.spark.sql.execution.streaming.Source
 import org.apache.spark.sql.types.{DataType, StructType}
 
-/** What Spark loads for a source that is written in Python. Which one it is, what its options mean and what its schema is,
-  * Python knows; it is asked at `load()`, so that a wrong option fails there.
+/** The provider of a source written in Python. Python knows its options and its schema and is asked at `load()`,
+  * so that an invalid option fails there.
   */
 abstract class PythonProvider extends StreamProvider {
   import PythonProvider._
 
-  /** The source that is meant, and the options but for those that say which. */
-  protected def sourceIn(written: Map[String, String]): (String, Map[String, String])
+  /** The name of the source, and the options without those that name it. */
+  protected def sourceIn(original: Map[String, String]): (String, Map[String, String])
 
   override def sourceSchema(
       sqlContext: SQLContext,
@@ -55,8 +67,15 @@ abstract class PythonProvider extends StreamProvider {
           loaded.schema,
           loaded.arrowSchema,
           feedOptions.buffered,
-          Stores.opener(spark, metadataPath, feedOptions.buffered, newRun _, logOf(loaded, feedOptions, spark)),
-          store => feed(loaded, feedOptions, store, spark),
+          Stores
+            .opener(
+              spark,
+              metadataPath,
+              feedOptions.buffered,
+              newRun _,
+              logSettings(loaded, feedOptions, spark)
+            ),
+          store => newFeed(loaded, feedOptions, store, spark),
           loaded.description
         )
     }
@@ -75,7 +94,15 @@ abstract class PythonProvider extends StreamProvider {
       () => new StartPositions(Stores.files(spark, folder), loaded.name, loaded.identity),
       known =>
         PythonPartitions
-          .open(spark, loaded, options, opening(loaded, options.python, spark), known, newRun(), () => source.offsets),
+          .open(
+            spark,
+            loaded,
+            options,
+            openRequest(loaded, options.python, spark),
+            known,
+            newRun(),
+            () => source.offsets
+          ),
       loaded.hasGaps,
       () => spark.sparkContext.defaultParallelism,
       loaded.description
@@ -83,37 +110,47 @@ abstract class PythonProvider extends StreamProvider {
     source
   }
 
-  private def logOf(loaded: LoadedSource, feedOptions: FeedOptions, spark: SparkSession): LogStore.Settings = Stores.logSettings(
-    spark,
-    feedOptions.buffered,
-    loaded.name,
-    loaded.schema,
-    loaded.arrowSchema,
-    feedOptions.python.concurrency,
-    loaded.isResumable,
-    loaded.identity
-  )
+  private def logSettings(
+      loaded: LoadedSource,
+      feedOptions: FeedOptions,
+      spark: SparkSession
+  ): LogStore.Settings =
+    Stores.logSettings(
+      spark,
+      feedOptions.buffered,
+      loaded.name,
+      loaded.schema,
+      loaded.arrowSchema,
+      feedOptions.python.concurrency,
+      loaded.isResumable,
+      loaded.identity
+    )
 
-  /** What Python is told to open. */
-  private def opening(loaded: LoadedSource, python: PythonOptions, spark: SparkSession): ObjectNode = {
-    val opening = python.writeTo(loaded.request.deepCopy())
+  /** The request to open the source in Python. */
+  private def openRequest(loaded: LoadedSource, python: PythonOptions, spark: SparkSession): ObjectNode = {
+    val request = python.writeTo(loaded.request.deepCopy())
     queryOfThisThread(spark).foreach { case (id, name) =>
-      opening.put("query", id)
-      name.foreach(opening.put("queryName", _))
+      request.put("query", id)
+      name.foreach(request.put("queryName", _))
     }
-    opening
+    request
   }
 
-  private def feed(loaded: LoadedSource, feedOptions: FeedOptions, store: Store, spark: SparkSession): Feed = {
+  private def newFeed(
+      loaded: LoadedSource,
+      feedOptions: FeedOptions,
+      store: Store,
+      spark: SparkSession
+  ): Feed = {
     val arrowSchema = Schema.deserializeMessage(ByteBuffer.wrap(loaded.arrowSchema))
-    // Not the run: that of a log outlives the feed, and Python may still be busy with the one before.
+    // Not the id of the run: the run of a log outlives its feeds, and Python may still be closing the previous one.
     val feed = new PythonFeed(
       Bridge.current,
       newRun(),
-      opening(loaded, feedOptions.python, spark),
+      openRequest(loaded, feedOptions.python, spark),
       feedOptions.python.concurrency,
       arrowSchema,
-      inParcels = loaded.isResumable && store.durability == Durability.Log,
+      holdUntilCursor = loaded.isResumable && store.durability == Durability.Log,
       shard => store.cursors.get(shard).orElse(feedOptions.python.startCursor.map(Cursor.jsonOf))
     )
     store match {
@@ -124,43 +161,43 @@ abstract class PythonProvider extends StreamProvider {
   }
 
   private def load(schema: Option[StructType], parameters: Map[String, String]): LoadedSource = {
-    val (source, written) = sourceIn(SourceOptions.written(parameters))
-    val (ours, authors) = SourceOptions.split(written, Names)
+    val (source, original) = sourceIn(SourceOptions.original(parameters))
+    val (ours, authors) = SourceOptions.split(original, Names)
     val options = new SourceOptions(source.takeWhile(_ != '@'), ours, Names)
     val request = Json.mapper.createObjectNode().put("source", source)
-    val texts = request.putObject("options")
-    authors.foreach { case (name, value) => texts.put(name, value) }
-    schema.foreach(written => request.put("schema", written.json))
-    val answer =
+    val optionValues = request.putObject("options")
+    authors.foreach { case (name, value) => optionValues.put(name, value) }
+    schema.foreach(userSchema => request.put("schema", userSchema.json))
+    val response =
       Uninterruptibly
-        .get(Bridge.current.ask("load", request), Uninterruptibly.deadlineIn(LoadMillis))
+        .get(Bridge.current.request("load", request), Uninterruptibly.deadlineIn(LoadMillis))
         .getOrElse(
           throw new BridgeException(
             s"Source '$source' did not say within ${LoadMillis / 1000} s what its schema is. A source must not connect or " +
               "wait when it is made; that belongs in its read()."
           )
         )
-    val isResumable = answer.path("resumable").asBoolean
-    val name = answer.path("name").asText
+    val isResumable = response.path("resumable").asBoolean
+    val name = response.path("name").asText
     LoadedSource(
       name,
-      DataType.fromJson(answer.path("schema").asText).asInstanceOf[StructType],
-      Base64.getDecoder.decode(answer.path("arrowSchema").asText),
-      answer.path("description").asText,
+      DataType.fromJson(response.path("schema").asText).asInstanceOf[StructType],
+      Base64.getDecoder.decode(response.path("arrowSchema").asText),
+      response.path("description").asText,
       request,
-      if (answer.path("partitioned").asBoolean) Left(partitioned(name, options, answer))
+      if (response.path("partitioned").asBoolean) Left(partitioned(name, options, response))
       else Right(feedOptions(name, options, isResumable)),
       isResumable,
-      answer.path("ack").asBoolean,
-      answer.path("hasAfter").asBoolean,
-      answer.path("identity").fields.asScala.map(entry => entry.getKey -> entry.getValue.asText).toMap
+      response.path("ack").asBoolean,
+      response.path("hasAfter").asBoolean,
+      response.path("identity").fields.asScala.map(entry => entry.getKey -> entry.getValue.asText).toMap
     )
   }
 
-  private def partitioned(name: String, options: SourceOptions, answer: JsonNode): PartitionedOptions = {
+  private def partitioned(name: String, options: SourceOptions, response: JsonNode): PartitionedOptions = {
     val read = PartitionedOptions.read(options)
     read.startFrom match {
-      case StartFrom.At(time) if !answer.path("hasAt").asBoolean =>
+      case StartFrom.At(time) if !response.path("hasAt").asBoolean =>
         throw new InvalidOptionException(
           s"Option 'startFrom' of source '$name' is the time $time, and the source cannot find the offset of a time: it has " +
             "no method 'at'. Set it to earliest, latest, or offsets by partition."
@@ -170,7 +207,7 @@ abstract class PythonProvider extends StreamProvider {
   }
 
   private def feedOptions(name: String, options: SourceOptions, isResumable: Boolean): FeedOptions = {
-    PartitionedOptions.refuseElsewhere(options)
+    PartitionedOptions.rejectForFeeds(options)
     val python = PythonOptions.read(options)
     for (cursor <- python.startCursor if !isResumable)
       throw new InvalidOptionException(
@@ -181,35 +218,35 @@ abstract class PythonProvider extends StreamProvider {
   }
 }
 
-/** `format("headwater").option("source", NAME)`: the form that works wherever the jar is. */
+/** `format("headwater").option("source", NAME)`: works wherever the jar is. */
 final class HeadwaterProvider extends PythonProvider {
   override def shortName(): String = "headwater"
 
-  override protected def sourceIn(written: Map[String, String]): (String, Map[String, String]) = {
-    val (which, rest) = SourceOptions.split(written, Seq("source"))
+  override protected def sourceIn(original: Map[String, String]): (String, Map[String, String]) = {
+    val (which, rest) = SourceOptions.split(original, Seq("source"))
     (new SourceOptions(shortName(), which, Seq("source")).required("source")(PythonProvider.sourceName), rest)
   }
 }
 
-/** `format(NAME)`. A subclass for each name is made at run time, by [[ProviderJar]]. */
+/** `format(NAME)`. [[ProviderJar]] generates a subclass for each name at run time. */
 abstract class NamedProvider(name: String) extends PythonProvider {
   final override def shortName(): String = name
 
-  final override protected def sourceIn(written: Map[String, String]): (String, Map[String, String]) =
-    (name, written)
+  final override protected def sourceIn(original: Map[String, String]): (String, Map[String, String]) =
+    (name, original)
 }
 
 private[headwater] object PythonProvider {
   val Names: Seq[String] = BufferedOptions.names ++ PythonOptions.names ++ PartitionedOptions.own
 
-  val sourceName: SourceOptions.Reader[String] =
-    SourceOptions.Reader("the name of a source that was defined in the driver's Python")(text =>
+  val sourceName: SourceOptions.OptionType[String] =
+    SourceOptions.OptionType("the name of a source that was defined in the driver's Python")(text =>
       Some(text).filter(_.nonEmpty)
     )
 
   private val LoadMillis = 60000L
 
-  /** The thread of a query carries the query's id; its name, if it has one, is with the session that started it. */
+  /** The thread of a query carries the query's id; its name, if any, is with the session that started it. */
   private def queryOfThisThread(spark: SparkSession): Option[(String, Option[String])] =
     Option(spark.sparkContext.getLocalProperty("sql.streaming.queryId")).map { id =>
       id -> Try(Option(spark.streams.get(UUID.fromString(id))).flatMap(q => Option(q.name))).toOption.flatten

@@ -10,11 +10,11 @@ import org.apache.spark.sql.SQLContext
 import org.apache.spark.sql.execution.streaming.Source
 import org.apache.spark.sql.types.{StringType, StructType, TimestampType}
 
-/** What Spark loads for `spark.readStream.format("random_alpha")`. It finds this class through the services file beside
-  * it, by [[shortName]]. Spark makes a new provider whenever it likes, so nothing is kept here.
+/** The provider of `spark.readStream.format("random_alpha")`. Spark finds it through the services file, by
+  * [[shortName]], and creates a new instance whenever it needs one, so it has no state.
   *
-  * Options are read in [[sourceSchema]], which `load()` calls: an error in [[createSource]] would show only after
-  * `start()` has returned.
+  * Options are parsed in [[sourceSchema]], which `load()` calls. An error in [[createSource]] would surface only
+  * after `start()` has returned.
   */
 final class RandomAlphaProvider extends StreamProvider {
   import RandomAlphaProvider._
@@ -27,9 +27,9 @@ final class RandomAlphaProvider extends StreamProvider {
       providerName: String,
       parameters: Map[String, String]
   ): (String, StructType) = {
-    schema.foreach { written =>
+    schema.foreach { userSchema =>
       throw new InvalidOptionException(
-        s"Source '$Name' has a schema of its own, ${Schema.toDDL}, and takes no other. Remove .schema(\"${written.toDDL}\")."
+        s"Source '$Name' has a schema of its own, ${Schema.toDDL}, and takes no other. Remove .schema(\"${userSchema.toDDL}\")."
       )
     }
     Options.read(parameters)
@@ -64,7 +64,7 @@ final class RandomAlphaProvider extends StreamProvider {
 private object RandomAlphaProvider {
   val Name = "random_alpha"
 
-  /** Nullable, as the original's: users' own schemas and checkpoints were made from that. */
+  /** Nullable, as in the original source: schemas and checkpoints of users were made from that. */
   val Schema: StructType = new StructType().add("timestamp", TimestampType).add("value", StringType)
 
   final case class Options(length: Int, rowsPerSecond: Long, seed: Option[Long], buffered: BufferedOptions)
@@ -74,10 +74,10 @@ private object RandomAlphaProvider {
 
     def read(parameters: Map[String, String]): Options = {
       import SourceOptions._
-      val options = new SourceOptions(Name, written(parameters), names)
+      val options = new SourceOptions(Name, original(parameters), names)
       Options(
-        options.required("len")(wholeNumber(1, 65536)).toInt,
-        options.optional("rowsPerSecond")(wholeNumber(0, 1000000000)).getOrElse(500L),
+        options.required("len")(integer(1, 65536)).toInt,
+        options.optional("rowsPerSecond")(integer(0, 1000000000)).getOrElse(500L),
         options.optional("seed")(anyLong),
         BufferedOptions.read(options, Durability.Memory)
       )

@@ -17,13 +17,13 @@ import org.apache.arrow.vector.ipc.message.MessageSerializer
 import org.apache.arrow.vector.types.TimeUnit.MICROSECOND
 import org.apache.arrow.vector.types.pojo.{ArrowType, Field, FieldType, Schema}
 
-/** Random strings, each with the time at which it was made.
+/** Random strings, each with a timestamp.
   *
-  * A row's value depends on `seed` and its seq only, so a seeded stream goes on after a restart where it was, and two
-  * streams with one seed are alike.
+  * The value of a row depends only on `seed` and its seq. A seeded stream therefore continues after a restart
+  * where it was, and two streams with the same seed have equal values.
   *
   * @param rowsPerSecond
-  *   0: as fast as it can
+  *   0: as fast as possible
   * @param nowMicros
   *   the wall clock
   */
@@ -50,10 +50,10 @@ private[headwater] final class RandomAlpha(
 
   private def runFreely(writer: Writer, out: RowSink): Unit = {
     var seq = first
-    while (!isClosed && out.give(writer.write(seed, seq, rowsPerBatch))) seq += rowsPerBatch
+    while (!isClosed && out.append(writer.write(seed, seq, rowsPerBatch))) seq += rowsPerBatch
   }
 
-  /** Every tick makes the rows that are due by then. */
+  /** Every tick produces the rows that are due. */
   private def runPaced(writer: Writer, out: RowSink): Unit = {
     var wokeAt = System.nanoTime()
     val pacer = new Pacer(rowsPerSecond, wokeAt)
@@ -65,9 +65,9 @@ private[headwater] final class RandomAlpha(
       while (open && due > 0) {
         val rows = math.min(due, rowsPerBatch.toLong).toInt
         val batch = writer.write(seed, seq, rows)
-        val givenAt = System.nanoTime()
-        open = out.give(batch)
-        pacer.gave(rows, System.nanoTime() - givenAt)
+        val appendedAt = System.nanoTime()
+        open = out.append(batch)
+        pacer.added(rows, System.nanoTime() - appendedAt)
         seq += rows
         due -= rows
       }
@@ -82,10 +82,10 @@ private[headwater] final class RandomAlpha(
 private[headwater] object RandomAlpha {
   private val MaxBatchRows = 8192
 
-  /** Arrays from half a megabyte on may take up to twice their size of a JVM's heap. */
+  /** Arrays of half a megabyte and more may take up to twice their size on a JVM's heap. */
   private val MaxBatchBytes = 400 << 10
 
-  /** What a row weighs beside its letters: a timestamp, an offset and two bits. */
+  /** The bytes of a row beside its letters: a timestamp, an offset and two bits. */
   private val RowOverhead = 13
   private val TickNanos = 10000000L
 
@@ -100,8 +100,8 @@ private[headwater] object RandomAlpha {
     ).asJava
   )
 
-  /** Fills `into` with the value of row `seq`. SplitMix64, started anew for each row; six bits of it make a character, the
-    * two values of 64 that the alphabet lacks being drawn again.
+  /** Fills `into` with the value of row `seq`: SplitMix64, seeded for each row. Six bits make a character; the
+    * two values of 64 that the alphabet lacks are drawn again.
     */
   def fill(seed: Long, seq: Long, into: Array[Byte], from: Int, length: Int): Unit = {
     var state = mix(seed + Golden * seq)
@@ -133,7 +133,7 @@ private[headwater] object RandomAlpha {
     z ^ (z >>> 31)
   }
 
-  /** Writes rows as Arrow batches, all through the same vectors. */
+  /** Writes rows as Arrow batches. The vectors are reused. */
   private final class Writer(allocator: BufferAllocator, length: Int, maxRows: Int, nowMicros: () => Long)
       extends AutoCloseable {
     private[this] val root = VectorSchemaRoot.create(arrowSchema, allocator)

@@ -8,14 +8,14 @@ import headwater.core.ArrowRows
 import org.apache.arrow.flatbuf.{Message, MessageHeader, RecordBatch}
 import org.apache.arrow.vector.types.pojo.Schema
 
-/** Reads an Arrow IPC stream, message by message, from somebody who may send anything: every length is checked before
-  * it is believed. Rows are left as the bytes that they are; only the head of a batch is looked into.
+/** Reads an Arrow IPC stream, message by message. The sender may send anything, so every length is checked before
+  * use. Rows are kept as bytes; only the flatbuffer of a message is parsed.
   *
-  * A message is four bytes of ones, the length of its head, the head (a flatbuffer), and a body whose length the head
-  * tells. The first message is the schema; a head of length 0 ends the stream.
+  * A message has four bytes of ones, the length of its flatbuffer, the flatbuffer, and a body whose length is in
+  * the flatbuffer. The first message is the schema; a flatbuffer of length 0 ends the stream.
   *
   * @param maxBytes
-  *   what a message may weigh
+  *   the maximum size of a message
   */
 private[headwater] final class ArrowStream(in: ReadableByteChannel, maxBytes: Int) {
   import ArrowRows.PrefixBytes
@@ -23,59 +23,59 @@ private[headwater] final class ArrowStream(in: ReadableByteChannel, maxBytes: In
 
   private[this] val prefix = ByteBuffer.allocate(PrefixBytes).order(ByteOrder.LITTLE_ENDIAN)
 
-  def schema(): Schema = believed {
+  def schema(): Schema = checked {
     read() match {
-      case Some(message) if message.head.headerType == MessageHeader.Schema =>
+      case Some(message) if message.flatbuffer.headerType == MessageHeader.Schema =>
         Schema.deserializeMessage(ByteBuffer.wrap(message.bytes))
       case _ => throw new IOException("an Arrow stream must begin with its schema")
     }
   }
 
-  /** The next batch; None at the end that the writer has set.
+  /** The next batch; None at the end of the stream.
     *
     * @throws EOFException
-    *   when the connection ends without that
+    *   when the connection ends before that
     */
-  def next(): Option[Batch] = believed {
+  def next(): Option[Batch] = checked {
     read().map { message =>
-      if (message.head.headerType != MessageHeader.RecordBatch)
+      if (message.flatbuffer.headerType != MessageHeader.RecordBatch)
         throw new IOException(
-          s"only record batches may follow, not messages of type ${message.head.headerType}"
+          s"only record batches may follow, not messages of type ${message.flatbuffer.headerType}"
         )
-      val batch = message.head.header(new RecordBatch).asInstanceOf[RecordBatch]
+      val batch = message.flatbuffer.header(new RecordBatch).asInstanceOf[RecordBatch]
       if (batch.compression != null) throw new IOException("compressed Arrow batches are not taken")
       if (batch.length < 0 || batch.length > Int.MaxValue)
         throw new IOException(s"an Arrow batch of ${batch.length} rows")
-      Batch(batch.length.toInt, message.bytes, metadataOf(message.head))
+      Batch(batch.length.toInt, message.bytes, customMetadata(message.flatbuffer))
     }
   }
 
-  private def read(): Option[Received] = {
+  private def read(): Option[ArrowMessage] = {
     fill(prefix.clear())
     prefix.flip()
     if (prefix.getInt() != Continuation) throw new IOException("not an Arrow stream")
-    val headBytes = prefix.getInt()
-    if (headBytes == 0) None
+    val headerBytes = prefix.getInt()
+    if (headerBytes == 0) None
     else {
-      if (headBytes < 0 || headBytes > MaxHeadBytes)
-        throw new IOException(s"an Arrow message with a head of $headBytes bytes; at most $MaxHeadBytes")
-      val head = new Array[Byte](headBytes)
-      fill(ByteBuffer.wrap(head))
-      val message = Message.getRootAsMessage(ByteBuffer.wrap(head))
+      if (headerBytes < 0 || headerBytes > MaxHeaderBytes)
+        throw new IOException(s"an Arrow message with a head of $headerBytes bytes; at most $MaxHeaderBytes")
+      val header = new Array[Byte](headerBytes)
+      fill(ByteBuffer.wrap(header))
+      val message = Message.getRootAsMessage(ByteBuffer.wrap(header))
       val bodyBytes = message.bodyLength
       if (bodyBytes < 0 || bodyBytes > maxBytes)
         throw new IOException(s"an Arrow message of $bodyBytes bytes; at most $maxBytes")
-      val bytes = new Array[Byte](PrefixBytes + headBytes + bodyBytes.toInt)
+      val bytes = new Array[Byte](PrefixBytes + headerBytes + bodyBytes.toInt)
       prefix.rewind()
       prefix.get(bytes, 0, PrefixBytes)
-      System.arraycopy(head, 0, bytes, PrefixBytes, headBytes)
-      fill(ByteBuffer.wrap(bytes, PrefixBytes + headBytes, bodyBytes.toInt))
-      Some(Received(message, bytes))
+      System.arraycopy(header, 0, bytes, PrefixBytes, headerBytes)
+      fill(ByteBuffer.wrap(bytes, PrefixBytes + headerBytes, bodyBytes.toInt))
+      Some(ArrowMessage(message, bytes))
     }
   }
 
-  /** A head that is not what it says to be makes the flatbuffer's reader look outside of it, or turn in a circle. */
-  private def believed[T](body: => T): T =
+  /** A malformed flatbuffer makes its reader index out of bounds, or recurse without end. */
+  private def checked[T](body: => T): T =
     try body
     catch {
       case e @ (_: RuntimeException | _: StackOverflowError) =>
@@ -94,18 +94,18 @@ private[headwater] final class ArrowStream(in: ReadableByteChannel, maxBytes: In
 
 private[headwater] object ArrowStream {
 
-  /** @param bytes the whole message, as a task will decode it */
+  /** @param bytes the whole message, as a task decodes it */
   final case class Batch(rows: Int, bytes: Array[Byte], metadata: Map[String, String])
 
-  private final case class Received(head: Message, bytes: Array[Byte])
+  private final case class ArrowMessage(flatbuffer: Message, bytes: Array[Byte])
 
   private val Continuation = -1
-  private val MaxHeadBytes = 16 << 20
+  private val MaxHeaderBytes = 16 << 20
   private val ReadBytes = 256 << 10
 
-  private def metadataOf(head: Message): Map[String, String] =
-    (0 until head.customMetadataLength).map { i =>
-      val entry = head.customMetadata(i)
+  private def customMetadata(message: Message): Map[String, String] =
+    (0 until message.customMetadataLength).map { i =>
+      val entry = message.customMetadata(i)
       entry.key -> entry.value
     }.toMap
 }

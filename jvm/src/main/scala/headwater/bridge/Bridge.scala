@@ -19,24 +19,24 @@ import org.apache.spark.sql.execution.datasources.DataSource
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.MutableURLClassLoader
 
-/** The crossing between this JVM and the Python process that drives it: one [[BridgeServer]], the [[PythonConnection]] that has
-  * connected to it, and the feeds that run there.
+/** The crossing between this JVM and the Python process: one [[BridgeServer]], the [[PythonConnection]] to it,
+  * and the feeds that run in Python.
   */
 private[headwater] final class Bridge(unix: Boolean) extends Logging {
   private[this] val running = new ConcurrentHashMap[String, () => ObjectNode]
   private[this] val readers = new ConcurrentHashMap[String, Column]
 
-  @GuardedBy("this") private[this] var peer: Option[PythonConnection] = None
+  @GuardedBy("this") private[this] var connection: Option[PythonConnection] = None
 
   val server = new BridgeServer(unix, connected)
 
-  def isConnected: Boolean = synchronized(peer).exists(_.isAlive)
+  def isConnected: Boolean = synchronized(connection).exists(_.isAlive)
 
-  /** Fails at once where no Python is connected. */
-  def ask(what: String, body: ObjectNode): CompletableFuture[JsonNode] =
-    synchronized(peer).fold(Bridge.nobody)(_.ask(what, body))
+  /** Fails at once when no Python process is connected. */
+  def request(kind: String, body: ObjectNode): CompletableFuture[JsonNode] =
+    synchronized(connection).fold(Bridge.failedRequest)(_.request(kind, body))
 
-  def started(feed: String, out: RowSink): Unit = started(
+  def feedStarted(feed: String, out: RowSink): Unit = feedStarted(
     feed,
     () => {
       val status = out.status
@@ -48,10 +48,10 @@ private[headwater] final class Bridge(unix: Boolean) extends Logging {
     }
   )
 
-  /** @param status what is told of it, to whoever asks */
-  def started(feed: String, status: () => ObjectNode): Unit = running.put(feed, status)
+  /** @param status returns the status of the feed, for `hw.feeds()` */
+  def feedStarted(feed: String, status: () => ObjectNode): Unit = running.put(feed, status)
 
-  def ended(feed: String): Unit = running.remove(feed)
+  def feedEnded(feed: String): Unit = running.remove(feed)
 
   def status: String = {
     val all = Json.mapper.createObjectNode()
@@ -59,31 +59,33 @@ private[headwater] final class Bridge(unix: Boolean) extends Logging {
     Json.mapper.writeValueAsString(all)
   }
 
-  def handedOver(feed: String, reader: Column): Unit = readers.put(feed, reader)
+  def putReader(feed: String, reader: Column): Unit = readers.put(feed, reader)
 
-  /** What Python has handed over for a source with partitions: the function that reads them in tasks. */
+  /** The function that reads the partitions of a source in tasks, which Python has sent with [[Bridge.reader]]. */
   def takeReader(feed: String): Column = Option(readers.remove(feed)).getOrElse {
     throw new BridgeException(s"Python has not handed over what reads the partitions of $feed")
   }
 
-  /** Under one lock: Python may ask for a source as soon as it is welcome, and must be there by then. */
-  private def connected(channel: SocketChannel, welcome: () => Unit): Unit = {
-    val before = synchronized {
-      val before = peer
-      welcome()
-      peer = Some(new PythonConnection(channel))
-      before
+  /** Confirms under the lock: Python may load a source as soon as it is confirmed, and the connection must be set
+    * by then.
+    */
+  private def connected(channel: SocketChannel, confirm: () => Unit): Unit = {
+    val previous = synchronized {
+      val previous = connection
+      confirm()
+      connection = Some(new PythonConnection(channel))
+      previous
     }
-    before.foreach(_.close())
+    previous.foreach(_.close())
   }
 }
 
-/** What Python calls, through py4j. */
+/** The methods that Python calls through py4j. */
 object Bridge {
   @GuardedBy("this") private[this] var bridge: Option[Bridge] = None
-  @GuardedBy("this") private[this] var named = BuiltInProviders.names.map(_ -> "").toMap
+  @GuardedBy("this") private[this] var registered = BuiltInProviders.names.map(_ -> "").toMap
 
-  /** Where to connect, and what to say there, as JSON. The socket is opened by the first call.
+  /** The address to connect to and the secret to send, as JSON. The first call opens the socket.
     *
     * @param unix
     *   whether Python can connect to a Unix domain socket
@@ -100,30 +102,31 @@ object Bridge {
 
   def isConnected: Boolean = synchronized(bridge).exists(_.isConnected)
 
-  /** Makes `format(name)` work, in every thread. The answer is empty, or says why only `format("headwater")` will do.
+  /** Makes `format(name)` work, in every thread. Returns an empty string, or the reason why only
+    * `format("headwater")` works.
     *
     * @throws InvalidOptionException
-    *   when the name is another format's
+    *   when another format has this name
     */
   def register(name: String): String = synchronized {
-    named.getOrElse(
+    registered.getOrElse(
       name, {
         require(SeqOffset.isName(name), s"not a source name: '$name'")
-        refuseClash(name)
-        val why = addProvider(name)
-        named += name -> why
-        why
+        rejectTakenName(name)
+        val reason = addProvider(name)
+        registered += name -> reason
+        reason
       }
     )
   }
 
-  /** Gives the function that tasks will run to read the partitions of a source, over a column `task`. */
-  def reader(feed: String, column: Column): Unit = current.handedOver(feed, column)
+  /** Sets the function that tasks run to read the partitions of a source, over a column `task`. */
+  def reader(feed: String, column: Column): Unit = current.putReader(feed, column)
 
-  /** What waits in the buffers of the feeds in Python, as JSON. */
+  /** The status of the feeds in Python, as JSON. */
   def status(): String = synchronized(bridge).fold("{}")(_.status)
 
-  private[headwater] def current: Bridge = synchronized(bridge).getOrElse(throw Bridge.noPython)
+  private[headwater] def current: Bridge = synchronized(bridge).getOrElse(throw Bridge.noPythonAttached)
 
   private def addProvider(name: String): String = {
     val loaders = Seq(getClass.getClassLoader, Thread.currentThread().getContextClassLoader)
@@ -137,7 +140,7 @@ object Bridge {
     }
   }
 
-  private def refuseClash(name: String): Unit = {
+  private def rejectTakenName(name: String): Unit = {
     def taken(by: String) =
       throw new InvalidOptionException(
         s"The name '$name' is taken: format(\"$name\") is $by. Give the source another name."
@@ -146,13 +149,14 @@ object Bridge {
       case Success(ours) if ours.getName == ProviderJar.className(name) =>
       case Success(other) => taken(other.getName)
       case Failure(_: ClassNotFoundException) =>
-      case Failure(error) => taken(s"known to Spark (${error.getMessage})") // by two others, for instance
+      case Failure(error) =>
+        taken(s"known to Spark (${error.getMessage})") // two other providers have the name, for instance
     }
   }
 
-  private def nobody: CompletableFuture[JsonNode] = CompletableFuture.failedFuture(noPython)
+  private def failedRequest: CompletableFuture[JsonNode] = CompletableFuture.failedFuture(noPythonAttached)
 
-  private def noPython = new BridgeException(
+  private def noPythonAttached = new BridgeException(
     "No Python process is attached to this Spark. A source that is written in Python runs in the Python process that drives " +
       "Spark: call hw.attach(spark) there. It cannot run in a Spark Connect session, nor in an application in Scala."
   )

@@ -15,42 +15,42 @@ import headwater.core.Json
 import headwater.{BridgeException, InvalidOptionException}
 import org.apache.spark.internal.Logging
 
-/** The driver's Python, at the other end of the control connection: it is asked, and answers. Messages are JSON, each
-  * with its length before it. Answers come in any order.
+/** The control connection to Python: sends requests and receives responses, in any order. A message is JSON with
+  * its length before it.
   *
-  * The connection is read and written by threads of its own. A channel is closed when a thread is interrupted in it, and
-  * those who ask are interrupted as a matter of course: `query.stop()` does it.
+  * The connection has reader and writer threads of its own. An interrupt closes the channel that a thread is
+  * blocked in, and `query.stop()` interrupts the threads that send requests.
   */
 private[headwater] final class PythonConnection(channel: SocketChannel) extends Logging {
   import PythonConnection._
 
-  private[this] val numbers = new AtomicLong
-  private[this] val asked = new ConcurrentHashMap[Long, CompletableFuture[JsonNode]]
+  private[this] val ids = new AtomicLong
+  private[this] val pending = new ConcurrentHashMap[Long, CompletableFuture[JsonNode]]
   private[this] val writer = Executors.newSingleThreadExecutor(BridgeServer.daemon("headwater-bridge-writer"))
 
-  BridgeServer.daemon("headwater-bridge-reader").newThread(() => listen()).start()
+  BridgeServer.daemon("headwater-bridge-reader").newThread(() => readLoop()).start()
 
   def isAlive: Boolean = channel.isOpen
 
-  /** The answer fails with an [[InvalidOptionException]] if Python said that an option is wrong, else with a
+  /** The response fails with an [[InvalidOptionException]] if Python rejected an option, otherwise with a
     * [[BridgeException]].
     */
-  def ask(what: String, body: ObjectNode): CompletableFuture[JsonNode] = {
-    val number = numbers.incrementAndGet()
-    val answer = new CompletableFuture[JsonNode]
-    asked.put(number, answer)
-    val message = Json.mapper.writeValueAsBytes(body.deepCopy().put("id", number).put("ask", what))
+  def request(kind: String, body: ObjectNode): CompletableFuture[JsonNode] = {
+    val id = ids.incrementAndGet()
+    val response = new CompletableFuture[JsonNode]
+    pending.put(id, response)
+    val message = Json.mapper.writeValueAsBytes(body.deepCopy().put("id", id).put("ask", kind))
     try writer.execute(() => send(message))
     catch { case _: RejectedExecutionException => close() }
-    if (!isAlive) close() // it may have ended before this question was among the open ones
-    answer
+    if (!isAlive) close() // the connection may have ended before the request was pending
+    response
   }
 
   def close(): Unit = {
     writer.shutdown()
     channel.close()
-    asked.values.removeIf { answer =>
-      answer.completeExceptionally(gone)
+    pending.values.removeIf { response =>
+      response.completeExceptionally(connectionLost)
       true
     }
   }
@@ -61,8 +61,8 @@ private[headwater] final class PythonConnection(channel: SocketChannel) extends 
       while (framed.hasRemaining) channel.write(framed)
     } catch { case _: IOException => close() }
 
-  private def listen(): Unit =
-    try while (true) answered(Json.mapper.readTree(nextMessage()))
+  private def readLoop(): Unit =
+    try while (true) complete(Json.mapper.readTree(nextMessage()))
     catch {
       case e: JsonProcessingException => logError("the driver's Python is not understood", e)
       case _: IOException => logDebug("the driver's Python has closed its connection")
@@ -75,25 +75,25 @@ private[headwater] final class PythonConnection(channel: SocketChannel) extends 
     read(length).array
   }
 
-  /** From the channel itself: its stream would let nobody write while it waits to read. */
+  /** From the channel, not its stream: the stream would block writers while it waits for input. */
   private def read(length: Int): ByteBuffer = {
     val buffer = ByteBuffer.allocate(length)
     while (buffer.hasRemaining) if (channel.read(buffer) < 0) throw new EOFException
     buffer.flip()
   }
 
-  private def answered(message: JsonNode): Unit =
-    Option(asked.remove(message.path("id").asLong)).foreach { answer =>
+  private def complete(message: JsonNode): Unit =
+    Option(pending.remove(message.path("id").asLong)).foreach { response =>
       val error = message.path("error")
-      if (error.isMissingNode) answer.complete(message.path("answer"))
+      if (error.isMissingNode) response.complete(message.path("answer"))
       else if (error.path("kind").asText == "option")
-        answer.completeExceptionally(new InvalidOptionException(error.path("message").asText))
-      else answer.completeExceptionally(new BridgeException(error.path("message").asText))
+        response.completeExceptionally(new InvalidOptionException(error.path("message").asText))
+      else response.completeExceptionally(new BridgeException(error.path("message").asText))
     }
 }
 
 private[headwater] object PythonConnection {
   private val MaxMessage = 64 << 20
 
-  private def gone = new BridgeException("The Python process that this source runs in is gone.")
+  private def connectionLost = new BridgeException("The Python process that this source runs in is gone.")
 }

@@ -15,26 +15,26 @@ import headwater.{BridgeException, FeedFailedException}
 import org.apache.arrow.vector.types.pojo.Schema
 import org.apache.spark.internal.Logging
 
-/** A source at work in the driver's Python: some shards side by side, each a thread there and a connection here. What
-  * belongs in one order travels on one connection: rows, the cursors after them, that it has caught up, what it failed
-  * with, and the end.
+/** A feed that runs in Python: some shards side by side, each with a thread in Python and a connection here.
+  * Everything that must stay in order travels on one connection: rows, cursors, the report that the shard has
+  * caught up, its failure, and its end.
   *
   * @param id
-  *   its shards are called `id.0`, `id.1`, …
-  * @param opening
-  *   what Python is told to open, but for the shard
-  * @param inParcels
-  *   rows are handed on up to a cursor, so that they become durable together with it
+  *   the shards are named `id.0`, `id.1`, …
+  * @param openRequest
+  *   the request to open the source, without the shard
+  * @param holdUntilCursor
+  *   rows are held until a cursor follows them, so that both become durable together
   * @param since
-  *   the cursor that a shard goes on after
+  *   the cursor after which a shard resumes
   */
 private[headwater] final class PythonFeed(
     bridge: Bridge,
     id: String,
-    opening: ObjectNode,
+    openRequest: ObjectNode,
     shardCount: Int,
     arrowSchema: Schema,
-    inParcels: Boolean,
+    holdUntilCursor: Boolean,
     since: Int => Option[String]
 ) extends Feed
     with Logging {
@@ -44,40 +44,43 @@ private[headwater] final class PythonFeed(
 
   @GuardedBy("this") private[this] var closing = false
   @GuardedBy("this") private[this] var failure: Option[Throwable] = None
-  @GuardedBy("this") private[this] var behind = shardCount
+  @GuardedBy("this") private[this] var shardsBehind = shardCount
 
   override def run(out: RowSink): Unit = {
     synchronized(
-      if (!closing) bridge.started(id, out)
-    ) // close, which says that it has ended, may have come first
+      if (!closing) bridge.feedStarted(id, out)
+    ) // close(), which calls feedEnded, may have come first
     val threads = shards.map(_.start(out))
     threads.foreach(Uninterruptibly.join(_, Uninterruptibly.deadlineIn(Forever)))
     synchronized(failure).foreach(throw _)
   }
 
-  /** Tells Python which cursors are durable, by shard. It does not wait for an answer. */
+  /** Sends the durable cursors to Python, by shard. Does not wait for a response. */
   def durable(cursors: Map[Int, String]): Unit = cursors.foreach { case (shard, cursor) =>
     if (!isClosing)
-      bridge.ask("durable", Json.mapper.createObjectNode().put("feed", s"$id.$shard").put("cursor", cursor))
+      bridge.request(
+        "durable",
+        Json.mapper.createObjectNode().put("feed", s"$id.$shard").put("cursor", cursor)
+      )
   }
 
-  /** Asks Python to end all shards, and waits until it has, or says that it cannot. */
+  /** Asks Python to end all shards, and waits until it has, or reports that it cannot. */
   override def close(): Unit = {
     synchronized { closing = true }
     val deadline = Uninterruptibly.deadlineIn(StopMillis)
-    val answers = shards.flatMap(shard => shard.stop().map(shard -> _))
-    answers.foreach { case (shard, answer) =>
-      val said =
-        try Uninterruptibly.get(answer, deadline).fold("does not answer")(_.path("state").asText)
+    val responses = shards.flatMap(shard => shard.stop().map(shard -> _))
+    responses.foreach { case (shard, response) =>
+      val state =
+        try Uninterruptibly.get(response, deadline).fold("does not answer")(_.path("state").asText)
         catch { case NonFatal(e) => e.getMessage }
-      if (said != "stopped") logWarning(s"feed ${shard.name}: Python was told to stop it: $said")
+      if (state != "stopped") logWarning(s"feed ${shard.name}: Python was told to stop it: $state")
     }
-    bridge.ended(id)
+    bridge.feedEnded(id)
   }
 
   private def isClosing: Boolean = synchronized(closing)
 
-  private def isOver: Boolean = synchronized(closing || failure.nonEmpty)
+  private def isEnding: Boolean = synchronized(closing || failure.nonEmpty)
 
   private def failed(e: Throwable): Unit = {
     val first = synchronized {
@@ -90,8 +93,8 @@ private[headwater] final class PythonFeed(
 
   private def caughtUp(out: RowSink): Unit = {
     val all = synchronized {
-      behind -= 1
-      behind == 0
+      shardsBehind -= 1
+      shardsBehind == 0
     }
     if (all) out.caughtUp()
   }
@@ -100,30 +103,30 @@ private[headwater] final class PythonFeed(
     val name: String = s"$id.$index"
     private[this] val connection = bridge.server.expect(name)
     @GuardedBy("this") private[this] var opened: Option[CompletableFuture[JsonNode]] = None
-    private[this] val told = new AtomicBoolean
-    private[this] var gathered = Vector.empty[ArrowRows] // the reading thread's own
+    private[this] val caughtUpReported = new AtomicBoolean
+    private[this] var heldRows = Vector.empty[ArrowRows] // used by the reading thread only
 
     def start(out: RowSink): Thread = {
-      val thread = BridgeServer.daemon(s"headwater-feed-$name").newThread(() => live(out))
+      val thread = BridgeServer.daemon(s"headwater-feed-$name").newThread(() => run(out))
       thread.start()
       thread
     }
 
-    /** None where Python was never asked to open it. */
+    /** None if Python was never asked to open the shard. */
     def stop(): Option[CompletableFuture[JsonNode]] = {
       disconnect()
       Option.when(synchronized(opened).nonEmpty)(
-        bridge.ask("stop", Json.mapper.createObjectNode().put("feed", name))
+        bridge.request("stop", Json.mapper.createObjectNode().put("feed", name))
       )
     }
 
     def disconnect(): Unit = {
-      bridge.server.expectNoMore(name)
-      synchronized(opened).foreach(_.cancel(false)) // Python may never answer, and its thread waits for that
+      bridge.server.cancelExpected(name)
+      synchronized(opened).foreach(_.cancel(false)) // Python may never respond, and the thread waits for it
       if (!connection.cancel(false) && !connection.isCompletedExceptionally) connection.join().close()
     }
 
-    private def live(out: RowSink): Unit =
+    private def run(out: RowSink): Unit =
       try if (open()) read(connected(), out)
       catch {
         case e: IOException =>
@@ -131,22 +134,22 @@ private[headwater] final class PythonFeed(
         case e: Throwable => failed(e)
       } finally disconnect()
 
-    /** Under the lock, so that the order to stop cannot overtake the one to open. */
+    /** Sends the request under the lock, so that the request to stop cannot overtake it. */
     private def open(): Boolean = {
-      val request = opening.deepCopy().put("feed", name).put("shard", index).put("shards", shardCount)
+      val request = openRequest.deepCopy().put("feed", name).put("shard", index).put("shards", shardCount)
       since(index).foreach(request.put("since", _))
-      val answer = synchronized {
-        opened = Option.when(!isOver)(bridge.ask("open", request))
+      val response = synchronized {
+        opened = Option.when(!isEnding)(bridge.request("open", request))
         opened
       }
-      answer.foreach(Uninterruptibly.get(_, Uninterruptibly.deadlineIn(OpenMillis)).getOrElse(late()))
-      answer.nonEmpty
+      response.foreach(Uninterruptibly.get(_, Uninterruptibly.deadlineIn(OpenMillis)).getOrElse(timedOut()))
+      response.nonEmpty
     }
 
     private def connected(): SocketChannel =
-      Uninterruptibly.get(connection, Uninterruptibly.deadlineIn(OpenMillis)).getOrElse(late())
+      Uninterruptibly.get(connection, Uninterruptibly.deadlineIn(OpenMillis)).getOrElse(timedOut())
 
-    private def late(): Nothing =
+    private def timedOut(): Nothing =
       throw new BridgeException(s"Python did not start the feed within ${OpenMillis / 1000} s")
 
     private def read(channel: SocketChannel, out: RowSink): Unit = {
@@ -155,33 +158,33 @@ private[headwater] final class PythonFeed(
       if (schema != arrowSchema)
         throw new BridgeException(s"Python sends rows of another schema, $schema, than it said, $arrowSchema")
       var next = stream.next()
-      while (next.exists(take(_, out))) next = stream.next()
-      tellCaughtUp(out) // who has ended is not behind
+      while (next.exists(receive(_, out))) next = stream.next()
+      reportCaughtUp(out) // a shard that has ended is not behind
     }
 
-    private def take(batch: ArrowStream.Batch, out: RowSink): Boolean = {
+    private def receive(batch: ArrowStream.Batch, out: RowSink): Boolean = {
       batch.metadata.get(FailureKey).foreach(what => throw new FeedFailedException(what))
       val cursor = batch.metadata.get(CursorKey).map(Cursor(index, _))
-      if (batch.rows > 0) gathered :+= ArrowRows(batch.rows, batch.bytes)
-      val isWhole = cursor.nonEmpty || !inParcels
-      val open = !isWhole || cursor.isEmpty && gathered.isEmpty || out.give(RowGroup(gathered, cursor))
-      if (isWhole) gathered = Vector.empty
-      if (batch.metadata.contains(CaughtUpKey)) tellCaughtUp(out)
+      if (batch.rows > 0) heldRows :+= ArrowRows(batch.rows, batch.bytes)
+      val isComplete = cursor.nonEmpty || !holdUntilCursor
+      val open = !isComplete || cursor.isEmpty && heldRows.isEmpty || out.append(RowGroup(heldRows, cursor))
+      if (isComplete) heldRows = Vector.empty
+      if (batch.metadata.contains(CaughtUpKey)) reportCaughtUp(out)
       open
     }
 
-    private def tellCaughtUp(out: RowSink): Unit = if (!told.getAndSet(true)) caughtUp(out)
+    private def reportCaughtUp(out: RowSink): Unit = if (!caughtUpReported.getAndSet(true)) caughtUp(out)
   }
 }
 
 private[headwater] object PythonFeed {
 
-  /** In the metadata of a batch, which may be one without rows. */
+  /** Keys in the metadata of a batch, which may have no rows. */
   private val CursorKey = "headwater.cursor"
   private val CaughtUpKey = "headwater.caught_up"
   private val FailureKey = "headwater.failure"
 
-  /** A row may weigh 64 MiB, and what Arrow adds to it; more would not fit into a task's message. */
+  /** A row may have 64 MiB, plus Arrow's overhead; more would not fit into a task's message. */
   private val MaxMessageBytes = 65 << 20
 
   private val OpenMillis = 30000L

@@ -15,7 +15,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.headwater.PartitionFrames
 
-/** The partitions of a source that is written in Python: the driver's Python watches them, tasks read them. */
+/** The partitions of a source written in Python: the Python process watches them, tasks read them. */
 private[headwater] final class PythonPartitions private (
     bridge: Bridge,
     id: String,
@@ -30,7 +30,7 @@ private[headwater] final class PythonPartitions private (
 
   override def close(): Unit = {
     watch.close()
-    bridge.ended(id)
+    bridge.feedEnded(id)
   }
 }
 
@@ -39,86 +39,91 @@ private[headwater] object PythonPartitions {
   /** @param known
     *   partitions whose start is known
     * @param id
-    *   what Python calls it
+    *   the id of the feed in Python
     * @param offsets
-    *   where the query stands
+    *   the position of the query
     */
   def open(
       spark: SparkSession,
       loaded: LoadedSource,
       options: PartitionedOptions,
-      opening: ObjectNode,
+      openRequest: ObjectNode,
       known: Set[String],
       id: String,
       offsets: () => Map[String, Long]
   ): RunningPartitions = {
     val bridge = Bridge.current
-    opening.put("failOnDataLoss", options.failOnDataLoss)
-    options.startFrom.writeTo(opening.putObject("startFrom"))
-    val named = opening.putArray("known")
-    known.foreach(named.add)
-    val watch = new PythonPartitionWatch(bridge, id, opening)
+    openRequest.put("failOnDataLoss", options.failOnDataLoss)
+    options.startFrom.writeTo(openRequest.putObject("startFrom"))
+    val knownPartitions = openRequest.putArray("known")
+    known.foreach(knownPartitions.add)
+    val watch = new PythonPartitionWatch(bridge, id, openRequest)
     watch.start()
     try {
       val reader = bridge.takeReader(id)
-      bridge.started(id, () => statusOf(offsets(), watch))
+      bridge.feedStarted(id, () => statusJson(offsets(), watch))
       val frames =
         new PartitionFrames(spark, loaded.description, loaded.schema, loaded.arrowSchema, reader)
       new PythonPartitions(bridge, id, watch, frames)
     } catch { case e: Throwable => watch.close(); throw e }
   }
 
-  private def statusOf(offsets: Map[String, Long], watch: PartitionWatch): ObjectNode = {
-    val told = Json.mapper.createObjectNode()
-    val latest = watch.seen.fold(Map.empty[String, Long])(_.latest)
-    val by = told.putObject("offsets")
-    offsets.foreach { case (partition, offset) => by.put(partition, offset) }
-    told.put(
+  private def statusJson(offsets: Map[String, Long], watch: PartitionWatch): ObjectNode = {
+    val status = Json.mapper.createObjectNode()
+    val latest = watch.snapshot.fold(Map.empty[String, Long])(_.latest)
+    val byPartition = status.putObject("offsets")
+    offsets.foreach { case (partition, offset) => byPartition.put(partition, offset) }
+    status.put(
       "waitingRows",
       latest.map { case (p, until) => math.max(0L, until - offsets.getOrElse(p, until)) }.sum
     )
   }
 }
 
-/** The watch of a source in the driver's Python. */
-private[headwater] final class PythonPartitionWatch(bridge: Bridge, feed: String, opening: ObjectNode)
+/** Watches partitions through Python. Python calls the author's code in threads of its own and responds when
+  * something has changed; the response is kept here, and the next one requested.
+  */
+private[headwater] final class PythonPartitionWatch(bridge: Bridge, feed: String, openRequest: ObjectNode)
     extends PartitionWatch
     with Logging {
   import PythonPartitionWatch._
   import PartitionWatch._
 
-  @GuardedBy("this") private[this] var told: Option[Seen] = None
+  @GuardedBy("this") private[this] var current: Option[Snapshot] = None
   @GuardedBy("this") private[this] var failed: Option[Throwable] = None
   @GuardedBy("this") private[this] var closed = false
 
-  /** Returns when Python has begun; it has handed over what reads rows by then. */
+  /** Returns when Python has begun; by then it has sent the function that reads rows. */
   def start(): Unit = {
     Uninterruptibly
-      .get(bridge.ask("watch", opening.deepCopy().put("feed", feed)), Uninterruptibly.deadlineIn(OpenMillis))
+      .get(
+        bridge.request("watch", openRequest.deepCopy().put("feed", feed)),
+        Uninterruptibly.deadlineIn(OpenMillis)
+      )
       .getOrElse(
         throw new BridgeException(
           s"Python did not begin to watch the partitions within ${OpenMillis / 1000} s"
         )
       )
-    ask(version = 0)
+    requestPositions(version = 0)
   }
 
-  override def seen: Option[Seen] = synchronized(told)
+  override def snapshot: Option[Snapshot] = synchronized(current)
 
   override def failure: Option[Throwable] = synchronized(failed)
 
   override def awaitComplete(nanos: Long): Boolean = synchronized {
     val deadline = System.nanoTime() + nanos
     def left: Long = (deadline - System.nanoTime()) / 1000000
-    while (!told.exists(_.isComplete) && failed.isEmpty && !closed && left > 0) wait(left)
-    told.exists(_.isComplete)
+    while (!current.exists(_.isComplete) && failed.isEmpty && !closed && left > 0) wait(left)
+    current.exists(_.isComplete)
   }
 
   override def after(wanted: Map[String, (Long, Long)]): CompletableFuture[Map[String, Long]] = {
     val request = Json.mapper.createObjectNode().put("feed", feed)
-    val asked = request.putObject("wanted")
-    wanted.foreach { case (partition, (start, rows)) => asked.putArray(partition).add(start).add(rows) }
-    bridge.ask("after", request).thenApply(answer => longs(answer.path("ends")))
+    val wantedRows = request.putObject("wanted")
+    wanted.foreach { case (partition, (start, rows)) => wantedRows.putArray(partition).add(start).add(rows) }
+    bridge.request("after", request).thenApply(response => longs(response.path("ends")))
   }
 
   override def close(): Unit = {
@@ -126,32 +131,32 @@ private[headwater] final class PythonPartitionWatch(bridge: Bridge, feed: String
       closed = true
       notifyAll()
     }
-    val said =
+    val state =
       try
         Uninterruptibly
           .get(
-            bridge.ask("stop", Json.mapper.createObjectNode().put("feed", feed)),
+            bridge.request("stop", Json.mapper.createObjectNode().put("feed", feed)),
             Uninterruptibly.deadlineIn(StopMillis)
           )
           .fold("does not answer")(_.path("state").asText)
       catch { case NonFatal(e) => e.getMessage }
-    if (said != "stopped")
-      logWarning(s"the watch of partitions $feed: Python was told to stop it: $said")
+    if (state != "stopped")
+      logWarning(s"the watch of partitions $feed: Python was told to stop it: $state")
   }
 
-  private def ask(version: Long): Unit = {
+  private def requestPositions(version: Long): Unit = {
     val request = Json.mapper.createObjectNode().put("feed", feed).put("version", version)
-    bridge.ask("positions", request).whenComplete((answer, error) => answered(answer, Option(error)))
+    bridge.request("positions", request).whenComplete((response, error) => received(response, Option(error)))
   }
 
-  /** In the thread that listens to Python. */
-  private def answered(answer: JsonNode, error: Option[Throwable]): Unit = {
-    val goesOn = synchronized {
+  /** Runs in the reader thread of the connection. */
+  private def received(response: JsonNode, error: Option[Throwable]): Unit = {
+    val continue = synchronized {
       try {
         error.foreach(throw _)
-        if (answer.hasNonNull("failure")) throw new FeedFailedException(answer.path("failure").asText)
-        val isStopped = answer.path("stopped").asBoolean
-        if (!isStopped) told = Some(read(answer))
+        if (response.hasNonNull("failure")) throw new FeedFailedException(response.path("failure").asText)
+        val isStopped = response.path("stopped").asBoolean
+        if (!isStopped) current = Some(read(response))
         !isStopped && !closed
       } catch {
         case NonFatal(e) =>
@@ -159,7 +164,7 @@ private[headwater] final class PythonPartitionWatch(bridge: Bridge, feed: String
           false
       } finally notifyAll()
     }
-    if (goesOn) ask(answer.path("version").asLong)
+    if (continue) requestPositions(response.path("version").asLong)
   }
 }
 
@@ -168,21 +173,26 @@ private[headwater] object PythonPartitionWatch {
 
   private val OpenMillis = 60000L
 
-  /** Python gives it three seconds. */
+  /** Python gives a watch three seconds. */
   private val StopMillis = 3500L
 
-  private def read(answer: JsonNode): Seen = Seen(
-    PartitionKeyType.named(answer.path("partitions").asText).getOrElse(PartitionKeyType.Names), // unknown while there is none
-    longs(answer.path("latest")),
-    longs(answer.path("starts")),
-    answer.path("gone").elements.asScala.map(_.asText).toSet,
-    answer.path("complete").asBoolean,
-    answer
+  private def read(response: JsonNode): Snapshot = Snapshot(
+    PartitionKeyType
+      .named(response.path("partitions").asText)
+      .getOrElse(PartitionKeyType.Names), // unknown while there are no partitions
+    longs(response.path("latest")),
+    longs(response.path("starts")),
+    response.path("gone").elements.asScala.map(_.asText).toSet,
+    response.path("complete").asBoolean,
+    response
       .path("failing")
       .fields
       .asScala
       .map { entry =>
-        entry.getKey -> Failing(entry.getValue.path("errors").asLong, entry.getValue.path("last").asText)
+        entry.getKey -> PartitionErrors(
+          entry.getValue.path("errors").asLong,
+          entry.getValue.path("last").asText
+        )
       }
       .toMap
   )

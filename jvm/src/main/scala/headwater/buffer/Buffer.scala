@@ -7,25 +7,26 @@ import scala.collection.mutable
 
 import headwater.core.{LostRows, Rows, Slice}
 
-/** Where rows wait for Spark between the feed that adds them and the commit that drops them: in memory, or as an index of
-  * what lies in files.
+/** Holds rows between the feed that appends them and the commit that drops them: in memory, or as an index of
+  * rows in files.
   *
-  * Rows are numbered by their seq. All of them lie on one line, and three marks move along it, never backwards:
+  * Rows are numbered by their seq. Three marks move along the sequence, never backwards:
+  *
   * {{{
   *   dropped by commit │ taken by a batch, not yet committed │ waiting for a batch │ not yet read
   *                 firstHeld                              taken                 latest
   * }}}
-  * Windows are `(start, end]`: without `start`, with `end`. The same window gives the same rows for as long as they are
-  * held. Any number of threads may call any method.
   *
-  * '''What can block:''' [[append]], while the waiting rows are at the cap. Only waiting rows count. Rows that a batch
-  * has taken do not, since Spark commits a batch only once it has planned the next one, and that needs new rows: a cap
-  * that counted taken rows would wait for ever for a commit that waits for it.
+  * Windows are `(start, end]`. The same window returns the same rows for as long as they are held. Thread-safe.
   *
-  * '''What can be lost:''' nothing while the buffer lives; all of it with the process.
+  * '''What can block:''' [[append]], while the waiting rows are at the cap. Rows that a batch has taken do not
+  * count against the cap. Spark commits a batch only after it has planned the next one, and planning needs new
+  * rows: a cap that counted taken rows would wait for a commit that waits for it.
+  *
+  * '''What can be lost:''' nothing while the buffer lives; everything with the process.
   *
   * @param first
-  *   the seq that the first row gets
+  *   the seq of the first row
   * @param nanoTime
   *   a monotonic clock
   */
@@ -40,24 +41,24 @@ private[headwater] final class Buffer(
 
   private[this] val lock = new ReentrantLock
   private[this] val roomOrClosed = lock.newCondition()
-  private[this] val blockedOrOver = lock.newCondition()
+  private[this] val blockedOrFinished = lock.newCondition()
 
   @GuardedBy("lock") private[this] val chunks = mutable.ArrayDeque.empty[Chunk]
   @GuardedBy("lock") private[this] var firstHeld = first
   @GuardedBy("lock") private[this] var taken = first - 1
   @GuardedBy("lock") private[this] var latestSeq = first - 1
-  @GuardedBy("lock") private[this] var restored = first - 1 // the newest row that was there before
+  @GuardedBy("lock") private[this] var restored = first - 1 // the newest row of an earlier run
   @GuardedBy("lock") private[this] var addedBytes = 0L
   @GuardedBy("lock") private[this] var blockedNanos = 0L
   @GuardedBy("lock") private[this] var blockedSince = 0L
   @GuardedBy("lock") private[this] var blockedAppends = 0
   @GuardedBy("lock") private[this] var closed = false
 
-  /** Adds the rows of one Arrow batch, in order. Blocks while there is no room; a batch that does not fit whole goes in
-    * piece by piece. A single row that is larger than the cap goes in when nothing else is waiting.
+  /** Appends the rows of one Arrow batch, in order. Blocks while there is no room; a batch that does not fit as a
+    * whole is appended in pieces. A single row above the cap is accepted when nothing else is waiting.
     *
     * @return
-    *   false when the buffer was closed before all rows were in: the feed has to end
+    *   false when the buffer was closed before all rows were in: the feed must end
     */
   def append(rows: Rows): Boolean = locked {
     var from = 0
@@ -72,36 +73,38 @@ private[headwater] final class Buffer(
     from == rows.count
   }
 
-  /** Puts in what was there before this buffer, at its very beginning: nothing of it blocks. */
+  /** Adds rows that an earlier run left, before anything else. Never blocks. */
   def restore(rows: Rows): Unit = locked {
     add(Slice.whole(rows))
     restored = latestSeq
   }
 
-  /** Whether there was ever a row in it. */
+  /** Whether the buffer ever had a row. */
   def hasBegun: Boolean = locked(latestSeq >= first)
 
-  /** The seq of the newest row; one below the first seq while there was none. */
+  /** The seq of the newest row; one below the first seq while there is none. */
   def latest: Long = locked(latestSeq)
 
   /** The lowest seq that was not dropped. */
   def firstNotDropped: Long = locked(firstHeld)
 
-  /** A feed waits for room. */
+  /** A feed is waiting for room. */
   def isBlocked: Boolean = locked(blocked)
 
-  /** The furthest end of a window that begins at `start` and respects both limits; `start` when no row is beyond it. One
-    * row is always allowed, whatever it weighs, or the stream would stop for ever before it. `start` must not lie below
-    * the last commit.
+  /** The furthest end of a window that begins at `start` and respects both limits; `start` when no row is beyond
+    * it. One row is always allowed, whatever its size: otherwise the stream would stop before it for ever.
+    * `start` must not be below the last commit.
     */
   def endWithin(start: Long, maxRows: Long, maxBytes: Long): Long = locked {
     val byRows = if (maxRows < latestSeq - start) start + maxRows else latestSeq
     if (byRows <= start) start
     else if (maxBytes == Long.MaxValue) byRows
-    else math.min(byRows, math.max(start + 1, lastSeqWithin(weightUpTo(start) + maxBytes)))
+    else math.min(byRows, math.max(start + 1, lastSeqWithin(bytesUpTo(start) + maxBytes)))
   }
 
-  /** The rows of `(start, end]`. When some are gone (dropped, or older than this buffer), says up to where. */
+  /** The rows of `(start, end]`. If some of them are gone (dropped, or older than this buffer), the window states
+    * up to which row.
+    */
   def read(start: Long, end: Long): Window = locked {
     require(end <= latestSeq, s"the window ($start, $end] ends beyond the latest row, $latestSeq")
     val from = math.max(start + 1, firstHeld)
@@ -124,7 +127,7 @@ private[headwater] final class Buffer(
     }
   }
 
-  /** Drops all rows up to `end`. A commit below an earlier one changes nothing. */
+  /** Drops all rows up to `end`. A commit below an earlier one has no effect. */
   def commit(end: Long): Unit = locked {
     require(end <= latestSeq, s"commit of $end, beyond the latest row, $latestSeq")
     take(end)
@@ -132,24 +135,24 @@ private[headwater] final class Buffer(
     while (chunks.nonEmpty && chunks.head.last < firstHeld) chunks.removeHead()
   }
 
-  /** Waits until the feed has no more to give for now: it is blocked by a full buffer, or `isOver` holds. Or until the
-    * buffer is closed or the time is up. [[wake]] makes it look at `isOver` again.
+  /** Waits until the feed is blocked by a full buffer, `isFinished` holds, the buffer is closed, or the time is
+    * up. [[wake]] makes it check `isFinished` again.
     */
-  def awaitCatchUp(timeoutNanos: Long)(isOver: => Boolean): Unit = locked {
+  def awaitCatchUp(timeoutNanos: Long)(isFinished: => Boolean): Unit = locked {
     var left = timeoutNanos
-    while (!closed && !isOver && !blocked && left > 0) left = blockedOrOver.awaitNanos(left)
+    while (!closed && !isFinished && !blocked && left > 0) left = blockedOrFinished.awaitNanos(left)
   }
 
-  def wake(): Unit = locked(blockedOrOver.signalAll())
+  def wake(): Unit = locked(blockedOrFinished.signalAll())
 
-  /** Lets every blocked call return, and every later [[append]] return false. What is held stays readable. */
+  /** Lets every blocked call return, and every later [[append]] return false. Held rows stay readable. */
   def close(): Unit = locked {
     closed = true
     roomOrClosed.signalAll()
-    blockedOrOver.signalAll()
+    blockedOrFinished.signalAll()
   }
 
-  /** Forgets all rows, at the very end: a query that is stopped may be kept for long. Says how many still waited. */
+  /** Drops all rows, since an application may keep a stopped query. Returns how many rows were still waiting. */
   def clear(): Long = locked {
     val waiting = latestSeq - taken
     commit(latestSeq)
@@ -170,28 +173,28 @@ private[headwater] final class Buffer(
   }
 
   private def locked[T](body: => T): T = {
-    lock.lock() // not interruptibly: stop() has to get through on an interrupted thread
+    lock.lock() // not lockInterruptibly: stop() runs on an interrupted thread
     try body
     finally lock.unlock()
   }
 
-  /** A feed that was given room and has not woken yet is blocked no more. */
+  /** A feed that has room but has not woken up yet is not blocked. */
   @GuardedBy("lock") private def blocked: Boolean = blockedAppends > 0 && taken < latestSeq
 
-  @GuardedBy("lock") private def waitingBytes: Long = addedBytes - weightUpTo(taken)
+  @GuardedBy("lock") private def waitingBytes: Long = addedBytes - bytesUpTo(taken)
 
-  /** How many rows of the batch, from row `from` on, may go in now. */
+  /** How many rows of the batch, from row `from` on, fit now. */
   @GuardedBy("lock") private def rowsThatFit(rows: Rows, from: Int): Int = {
     val waiting = latestSeq - taken
     val byRows = math.min(maxRows - waiting, (rows.count - from).toLong).toInt
     val room = maxBytes - waitingBytes
     var fit = byRows
-    if (Slice(rows, from, rows.count).weight > room) {
-      // Weights are spread evenly, so this is at most one row off; the loop puts that right.
+    if (Slice(rows, from, rows.count).byteSize > room) {
+      // Sizes are spread evenly, so the estimate is at most one row off; the loop corrects it.
       fit = math
-        .min(byRows.toDouble, math.max(room, 0L).toDouble * rows.count / math.max(1L, rows.weight) + 1)
+        .min(byRows.toDouble, math.max(room, 0L).toDouble * rows.count / math.max(1L, rows.byteSize) + 1)
         .toInt
-      while (fit > 0 && rows.weightOfFirst(from + fit) - rows.weightOfFirst(from) > room) fit -= 1
+      while (fit > 0 && rows.bytesOfFirst(from + fit) - rows.bytesOfFirst(from) > room) fit -= 1
     }
     if (fit <= 0 && waiting == 0) 1 else math.max(fit, 0)
   }
@@ -199,7 +202,7 @@ private[headwater] final class Buffer(
   @GuardedBy("lock") private def awaitRoom(): Unit = {
     if (blockedAppends == 0) blockedSince = nanoTime()
     blockedAppends += 1
-    blockedOrOver.signalAll()
+    blockedOrFinished.signalAll()
     try roomOrClosed.await()
     finally {
       blockedAppends -= 1
@@ -210,25 +213,25 @@ private[headwater] final class Buffer(
   @GuardedBy("lock") private def add(slice: Slice): Unit = {
     chunks += Chunk(latestSeq + 1, slice, addedBytes, nanoTime())
     latestSeq += slice.count
-    addedBytes += slice.weight
+    addedBytes += slice.byteSize
   }
 
-  /** What was added up to and with `seq`, in bytes since the buffer began. */
-  @GuardedBy("lock") private def weightUpTo(seq: Long): Long =
+  /** The bytes added up to and including `seq`, since the buffer began. */
+  @GuardedBy("lock") private def bytesUpTo(seq: Long): Long =
     if (seq >= latestSeq) addedBytes
     else if (chunks.isEmpty || seq < chunks.head.first) chunks.headOption.fold(addedBytes)(_.bytesBefore)
-    else chunks(indexOf(seq)).weightUpTo(seq)
+    else chunks(indexOf(seq)).bytesUpTo(seq)
 
-  /** The last seq up to which no more than `weight` bytes were added. */
-  @GuardedBy("lock") private def lastSeqWithin(weight: Long): Long =
-    if (weight < 0 || weight >= addedBytes) latestSeq // below zero: the sum overflowed
+  /** The last seq up to which at most `byteSize` bytes were added. */
+  @GuardedBy("lock") private def lastSeqWithin(byteSize: Long): Long =
+    if (byteSize < 0 || byteSize >= addedBytes) latestSeq // negative: the sum overflowed
     else {
-      val chunk = chunks(lastIndexWhere(_.bytesBefore <= weight))
+      val chunk = chunks(lastIndexWhere(_.bytesBefore <= byteSize))
       var low = chunk.first - 1
       var high = chunk.last
       while (low < high) {
         val middle = low + (high - low + 1) / 2
-        if (chunk.weightUpTo(middle) <= weight) low = middle else high = middle - 1
+        if (chunk.bytesUpTo(middle) <= byteSize) low = middle else high = middle - 1
       }
       low
     }
@@ -236,7 +239,7 @@ private[headwater] final class Buffer(
   /** The chunk that holds `seq`. */
   @GuardedBy("lock") private def indexOf(seq: Long): Int = lastIndexWhere(_.first <= seq)
 
-  /** Binary search: the last chunk for which a condition holds that holds for all chunks before it. */
+  /** Binary search: the last chunk for which `holds` is true. It must be true for all chunks before it. */
   @GuardedBy("lock") private def lastIndexWhere(holds: Chunk => Boolean): Int = {
     var low = 0
     var high = chunks.length - 1
@@ -250,13 +253,15 @@ private[headwater] final class Buffer(
 
 private[headwater] object Buffer {
 
-  /** The rows of a window, those up to and with `goneUpTo` being gone. Nothing is gone when `goneUpTo` is its start. */
+  /** The rows of a window, of which those up to and including `goneUpTo` are gone. Nothing is gone when
+    * `goneUpTo` is its start.
+    */
   final case class Window(slices: Vector[Slice], goneUpTo: Long) {
 
-    /** How many rows it has, without those that are lost. */
+    /** The number of rows, without lost ones. */
     def count: Long = slices.iterator.filterNot(_.rows.isInstanceOf[LostRows]).map(_.count.toLong).sum
 
-    /** Ranges within it that are lost: after which row, up to which, and why. */
+    /** The lost ranges `(after, upTo]` within it, and why. */
     def lost: Vector[(Long, Long, String)] = {
       var before = goneUpTo
       slices.flatMap { slice =>
@@ -280,9 +285,9 @@ private[headwater] object Buffer {
   private final case class Chunk(first: Long, slice: Slice, bytesBefore: Long, addedAt: Long) {
     def last: Long = first + slice.count - 1
 
-    def weightUpTo(seq: Long): Long = {
+    def bytesUpTo(seq: Long): Long = {
       val rows = slice.rows
-      bytesBefore + rows.weightOfFirst(slice.from + (seq - first + 1).toInt) - rows.weightOfFirst(slice.from)
+      bytesBefore + rows.bytesOfFirst(slice.from + (seq - first + 1).toInt) - rows.bytesOfFirst(slice.from)
     }
 
     def between(from: Long, end: Long): Slice =

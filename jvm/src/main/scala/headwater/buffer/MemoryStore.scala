@@ -3,7 +3,7 @@ package headwater.buffer
 import headwater.core.{Durability, RowGroup, Store}
 import org.apache.spark.internal.Logging
 
-/** The classic: rows live as long as the query. */
+/** Rows in memory: they live as long as the query. */
 private[headwater] final class MemoryStore(override val run: String, override val buffer: Buffer)
     extends Store
     with Logging {
@@ -11,9 +11,9 @@ private[headwater] final class MemoryStore(override val run: String, override va
 
   override def durability: Durability = Durability.Memory
   override def cursors: Map[Int, String] = Map.empty
-  override def give(parcel: RowGroup): Boolean = parcel.rows.forall(buffer.append)
+  override def append(rowGroup: RowGroup): Boolean = rowGroup.rows.forall(buffer.append)
   override def commit(end: Long): Unit = buffer.commit(end)
-  override def isSettled: Boolean = true
+  override def isFlushed: Boolean = true
   override def failure: Option[Throwable] = None
   override def metrics: Map[String, Long] = Map.empty
 

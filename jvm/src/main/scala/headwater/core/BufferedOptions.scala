@@ -5,7 +5,7 @@ import java.util.concurrent.TimeUnit
 import headwater.InvalidOptionException
 import org.apache.spark.sql.connector.read.streaming.ReadLimit
 
-/** What can be set for every source that runs on a feed and a buffer. Durations are in nanoseconds. */
+/** The options of every source that runs as a feed with a buffer. Durations are in nanoseconds. */
 private[headwater] final case class BufferedOptions(
     bufferBytes: Long,
     bufferRows: Long,
@@ -22,17 +22,20 @@ private[headwater] final case class BufferedOptions(
 }
 
 private[headwater] object BufferedOptions {
-  private val ofMemory = Seq("bufferBytes", "bufferRows")
-  private val ofLog = Seq("logBytes", "logCompression", "logRetainBatches", "logRetainBytes")
+  private val memoryOptions = Seq("bufferBytes", "bufferRows")
+  private val logOptions = Seq("logBytes", "logCompression", "logRetainBatches", "logRetainBytes")
 
   val names: Seq[String] =
-    Seq("durability") ++ ofMemory ++ Limits.names ++ Seq("availableNowWait", "failOnDataLoss") ++ ofLog
+    Seq("durability") ++ memoryOptions ++ Limits.names ++ Seq(
+      "availableNowWait",
+      "failOnDataLoss"
+    ) ++ logOptions
 
   def read(options: SourceOptions, durability: Durability): BufferedOptions = {
     import SourceOptions._
-    val read = BufferedOptions(
+    val parsed = BufferedOptions(
       bufferBytes = options.optional("bufferBytes")(bytes).getOrElse(64L << 20),
-      bufferRows = options.optional("bufferRows")(wholeNumber(1)).getOrElse(Long.MaxValue),
+      bufferRows = options.optional("bufferRows")(integer(1)).getOrElse(Long.MaxValue),
       limits = Limits.read(options),
       availableNowWait =
         options.optional("availableNowWait")(duration).getOrElse(TimeUnit.SECONDS.toNanos(10)),
@@ -40,16 +43,16 @@ private[headwater] object BufferedOptions {
       durability = options.optional("durability")(oneOf("log", "memory")).fold(durability)(Durability.named),
       logBytes = options.optional("logBytes")(bytes).getOrElse(4L << 30),
       logCompression = options.optional("logCompression")(oneOf("none", "lz4", "zstd")).getOrElse("none"),
-      logRetainBatches = options.optional("logRetainBatches")(wholeNumber(0, 1000000)).map(_.toInt),
+      logRetainBatches = options.optional("logRetainBatches")(integer(0, 1000000)).map(_.toInt),
       logRetainBytes = options.optional("logRetainBytes")(bytes).getOrElse(1L << 30)
     )
-    val idle = if (read.durability == Durability.Log) ofMemory else ofLog
-    options.set.find(idle.contains).foreach { name =>
+    val unusedOptions = if (parsed.durability == Durability.Log) memoryOptions else logOptions
+    options.set.find(unusedOptions.contains).foreach { name =>
       throw new InvalidOptionException(
-        s"Option '$name' means nothing with durability '${read.durability.name}': ${ofMemory.mkString(", ")} are for " +
-          s"memory, ${ofLog.mkString(", ")} for log. Set durability, or leave '$name' out."
+        s"Option '$name' means nothing with durability '${parsed.durability.name}': ${memoryOptions.mkString(", ")} are for " +
+          s"memory, ${logOptions.mkString(", ")} for log. Set durability, or leave '$name' out."
       )
     }
-    read
+    parsed
   }
 }

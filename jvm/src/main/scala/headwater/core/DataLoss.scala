@@ -5,19 +5,19 @@ import java.util.concurrent.atomic.AtomicLong
 import headwater.DataLossException
 import org.apache.spark.internal.Logging
 
-/** Says which rows are lost: as an error, or as a warning where the user has said that the query should go on. */
+/** Reports lost rows: as an exception, or as a warning where `failOnDataLoss` is false. */
 private[headwater] final class DataLoss(source: String, failOnDataLoss: Boolean) extends Logging {
-  private[this] val counted = new AtomicLong
+  private[this] val lostRows = new AtomicLong
 
-  /** How many rows were gone without. */
-  def rows: Long = counted.get
+  /** Rows skipped so far. */
+  def rows: Long = lostRows.get
 
-  /** The rows behind `after`, up to and with `upTo`. */
-  def report(after: Long, upTo: Long, why: String): Unit = {
-    val what = s"Source '$source' lost the rows ${after + 1} to $upTo: $why."
+  /** Reports the loss of the rows in `(after, upTo]`. */
+  def report(after: Long, upTo: Long, reason: String): Unit = {
+    val message = s"Source '$source' lost the rows ${after + 1} to $upTo: $reason."
     if (failOnDataLoss)
-      throw new DataLossException(s"$what Set the option failOnDataLoss to false to go on without them.")
-    logWarning(s"$what Going on without them, as failOnDataLoss is false.")
-    counted.addAndGet(upTo - after)
+      throw new DataLossException(s"$message Set the option failOnDataLoss to false to go on without them.")
+    logWarning(s"$message Going on without them, as failOnDataLoss is false.")
+    lostRows.addAndGet(upTo - after)
   }
 }

@@ -2,33 +2,34 @@ package headwater.core
 
 import headwater.buffer.Buffer
 
-/** A source at work: it makes rows until it has no more, or until it is told to end. */
+/** A running source. It produces rows until it has no more, or until it is closed. */
 trait Feed {
 
-  /** Called once, on a thread of its own. To return is to say that there are no more rows; to throw fails the query,
-    * once Spark has read what was given before.
+  /** Called once, in a thread of its own. Returns when there are no more rows. An exception fails the query,
+    * after Spark has read the rows that were appended before it.
     */
   def run(out: RowSink): Unit
 
-  /** Called from another thread, once, to make [[run]] return soon: close what it may be blocked on. The thread is
-    * interrupted afterwards. It may come before [[run]] and after it; it takes a few seconds at most.
+  /** Called once, from another thread, to make [[run]] return: closes what it may be blocked on. The thread is
+    * interrupted afterwards. The call may come before or after [[run]], and must return within a few seconds.
     */
   def close(): Unit
 }
 
-/** Where a feed puts its rows. Any number of threads may use it. */
+/** Where a feed puts its rows. Thread-safe. */
 trait RowSink {
 
-  /** Takes some rows, and where the upstream stands after them. Blocks while there is no room.
+  /** Appends rows, and the upstream's position after them. Blocks while there is no room; this is how
+    * back-pressure reaches the feed.
     *
     * @return
-    *   false when the feed has to end
+    *   false when the feed must end
     */
-  def give(parcel: RowGroup): Boolean
+  def append(rowGroup: RowGroup): Boolean
 
-  final def give(rows: ArrowRows): Boolean = give(RowGroup(Seq(rows)))
+  final def append(rows: ArrowRows): Boolean = append(RowGroup(Seq(rows)))
 
-  /** The feed has given all that its upstream has for now. A run that ends with what is available need not wait longer. */
+  /** The feed has appended everything that its upstream has for now. An AvailableNow run need not wait longer. */
   def caughtUp(): Unit
 
   def status: Buffer.Status

@@ -7,36 +7,39 @@ import scala.util.control.NonFatal
 import headwater.buffer.Buffer
 import org.apache.spark.internal.Logging
 
-/** The thread in which a feed fills a store. It starts at once, and after [[stop]] it is gone. */
+/** The thread in which a feed fills a store. It starts at once, and has ended after [[stop]]. */
 private[headwater] final class FeedThread(feed: Feed, store: Store, name: String) extends Logging {
 
   @GuardedBy("this") private[this] var running = true
-  @GuardedBy("this") private[this] var hasCaughtUp = false
+  @GuardedBy("this") private[this] var caughtUpReported = false
   @GuardedBy("this") private[this] var error: Option[Throwable] = None
   @GuardedBy("this") private[this] var stopping = false
 
-  private[this] val thread = new Thread(() => live(), name)
+  private[this] val thread = new Thread(() => run(), name)
   thread.setDaemon(true)
   thread.start()
 
-  /** No row will come any more. */
-  def isOver: Boolean = synchronized(!running)
+  /** No more rows will come. */
+  def isFinished: Boolean = synchronized(!running)
 
-  /** No row will come soon: the feed is over, or it said that it has caught up. */
-  def isCaughtUp: Boolean = synchronized(!running || hasCaughtUp)
+  /** No row will come soon: the feed has finished, or reported that it has caught up. */
+  def isCaughtUp: Boolean = synchronized(!running || caughtUpReported)
 
-  /** What the feed failed with. An error that comes after [[stop]] is the stop's own doing, and none. */
+  /** The exception of the feed. An exception after [[stop]] is a consequence of the stop and does not count. */
   def failure: Option[Throwable] = synchronized(error)
 
-  /** Ends the feed and waits for its thread, for as long as `timeoutMillis`. Says whether it is gone. Works on an
-    * interrupted thread too: `query.stop()` interrupts the one that calls this.
+  /** Ends the feed and waits for its thread for up to `timeoutMillis`. Works on an interrupted thread too:
+    * `query.stop()` interrupts the thread that calls this.
+    *
+    * @return
+    *   whether the thread has ended
     */
   def stop(timeoutMillis: Long): Boolean = {
     val deadline = Uninterruptibly.deadlineIn(timeoutMillis)
     val first = synchronized {
-      val was = stopping
+      val alreadyStopping = stopping
       stopping = true
-      !was
+      !alreadyStopping
     }
     store.buffer.close()
     if (first) {
@@ -48,19 +51,19 @@ private[headwater] final class FeedThread(feed: Feed, store: Store, name: String
     !thread.isAlive
   }
 
-  private def live(): Unit =
-    try feed.run(outlet)
+  private def run(): Unit =
+    try feed.run(sink)
     catch { case e: Throwable => fail(e) }
     finally {
       synchronized { running = false }
       store.buffer.wake()
     }
 
-  private def outlet: RowSink = new RowSink {
-    override def give(parcel: RowGroup): Boolean = store.give(parcel)
+  private def sink: RowSink = new RowSink {
+    override def append(rowGroup: RowGroup): Boolean = store.append(rowGroup)
 
     override def caughtUp(): Unit = {
-      FeedThread.this.synchronized { hasCaughtUp = true }
+      FeedThread.this.synchronized { caughtUpReported = true }
       store.buffer.wake()
     }
 

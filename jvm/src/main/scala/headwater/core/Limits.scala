@@ -11,7 +11,7 @@ import org.apache.spark.sql.connector.read.streaming.{
   ReadMinRows
 }
 
-/** How much one batch may take, and what it should wait for, as set by options. */
+/** The limits of one batch, as set by options. */
 private[headwater] final case class Limits(
     maxRowsPerTrigger: Option[Long],
     maxBytesPerTrigger: Option[Long],
@@ -19,7 +19,7 @@ private[headwater] final case class Limits(
     maxTriggerDelay: Long
 ) {
 
-  /** As Spark carries them: it hands them back with each `latestOffset`. */
+  /** As a Spark `ReadLimit`. Spark passes it back with each `latestOffset`. */
   def readLimit: ReadLimit = {
     val limits = maxRowsPerTrigger.map(ReadLimit.maxRows) ++ maxBytesPerTrigger.map(ReadLimit.maxBytes) ++
       minRowsPerTrigger.map(ReadLimit.minRows(_, TimeUnit.NANOSECONDS.toMillis(maxTriggerDelay)))
@@ -37,21 +37,21 @@ private[headwater] object Limits {
 
   def read(options: SourceOptions): Limits = {
     import SourceOptions._
-    val read = Limits(
-      maxRowsPerTrigger = options.optional("maxRowsPerTrigger")(wholeNumber(1)),
+    val parsed = Limits(
+      maxRowsPerTrigger = options.optional("maxRowsPerTrigger")(integer(1)),
       maxBytesPerTrigger = options.optional("maxBytesPerTrigger")(bytes),
-      minRowsPerTrigger = options.optional("minRowsPerTrigger")(wholeNumber(1)),
+      minRowsPerTrigger = options.optional("minRowsPerTrigger")(integer(1)),
       maxTriggerDelay = options.optional("maxTriggerDelay")(duration).getOrElse(TimeUnit.MINUTES.toNanos(15))
     )
-    for (min <- read.minRowsPerTrigger; max <- read.maxRowsPerTrigger if min > max)
+    for (min <- parsed.minRowsPerTrigger; max <- parsed.maxRowsPerTrigger if min > max)
       throw new InvalidOptionException(
         s"Option 'minRowsPerTrigger' is '$min', it must not be above 'maxRowsPerTrigger', which is '$max'."
       )
-    read
+    parsed
   }
 }
 
-/** How much one batch may take, and how much it should wait for: Spark's [[ReadLimit]], taken apart. */
+/** The limits of one batch, as Spark asks for them: a [[ReadLimit]] by its parts. */
 private[headwater] final case class Admission(
     maxRows: Long = Long.MaxValue,
     maxBytes: Long = Long.MaxValue,
@@ -63,11 +63,12 @@ private[headwater] object Admission {
 
   def of(limit: ReadLimit): Admission = add(Admission(), limit)
 
-  private def add(to: Admission, limit: ReadLimit): Admission = limit match {
-    case all: CompositeReadLimit => all.getReadLimits.foldLeft(to)(add)
-    case max: ReadMaxRows => to.copy(maxRows = max.maxRows)
-    case max: ReadMaxBytes => to.copy(maxBytes = max.maxBytes)
-    case min: ReadMinRows => to.copy(minRows = min.minRows, maxDelayNanos = min.maxTriggerDelayMs * 1000000)
-    case _ => to // all that is available: Trigger.Once asks for that whatever our own limits are
+  private def add(admission: Admission, limit: ReadLimit): Admission = limit match {
+    case all: CompositeReadLimit => all.getReadLimits.foldLeft(admission)(add)
+    case max: ReadMaxRows => admission.copy(maxRows = max.maxRows)
+    case max: ReadMaxBytes => admission.copy(maxBytes = max.maxBytes)
+    case min: ReadMinRows =>
+      admission.copy(minRows = min.minRows, maxDelayNanos = min.maxTriggerDelayMs * 1000000)
+    case _ => admission // ReadAllAvailable: Trigger.Once asks for it, whatever limits we have
   }
 }

@@ -7,10 +7,10 @@ import com.fasterxml.jackson.databind.{DeserializationFeature, JsonNode}
 import com.fasterxml.jackson.databind.json.JsonMapper
 import headwater.{InvalidOffsetException, Version}
 
-/** The text of an offset, read strictly: the version and the fields that are given, and no others.
+/** The JSON of an offset, parsed strictly: this version and these fields, no others.
   *
   * @throws InvalidOffsetException
-  *   from every method, says what is wrong with the text
+  *   from every method, states what is wrong with the string
   */
 private[headwater] final class OffsetJson(
     json: String,
@@ -50,8 +50,9 @@ private[headwater] final class OffsetJson(
     node.longValue
   }
 
-  /** Spark would take another spelling for another position than ours. */
-  def checkWritten(canonical: String): Unit = if (canonical != json) fail(s"it must be written as $canonical")
+  /** Spark compares offsets as strings, so another spelling would be another position. */
+  def requireCanonical(canonical: String): Unit =
+    if (canonical != json) fail(s"it must be written as $canonical")
 
   def fail(why: String, cause: Throwable = null): Nothing =
     throw new InvalidOffsetException(s"Not a headwater offset: $why. The offset is ${shorten(json)}", cause)
@@ -66,10 +67,10 @@ private[headwater] object OffsetJson {
 
   val sourceName = "a source name: a letter, then up to 63 letters, digits or _"
 
-  /** @throws InvalidOffsetException when the offset is another source's */
-  def checkSource(written: String, reading: String, offset: String): Unit = if (written != reading)
+  /** @throws InvalidOffsetException when the offset belongs to another source */
+  def checkSource(writtenBy: String, readBy: String, offset: String): Unit = if (writtenBy != readBy)
     throw new InvalidOffsetException(
-      s"The checkpoint belongs to source '$written' and is read by source '$reading'. The sources of a query " +
+      s"The checkpoint belongs to source '$writtenBy' and is read by source '$readBy'. The sources of a query " +
         s"must stay the same, in the same order. The offset is $offset"
     )
 

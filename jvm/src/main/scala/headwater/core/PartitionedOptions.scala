@@ -10,7 +10,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 import headwater.InvalidOptionException
 import org.apache.spark.sql.connector.read.streaming.ReadLimit
 
-/** What can be set for a source with partitions. Durations are in nanoseconds. */
+/** The options of a partitioned source. Durations are in nanoseconds. */
 private[headwater] final case class PartitionedOptions(
     startFrom: StartFrom,
     minPartitions: Int,
@@ -24,7 +24,7 @@ private[headwater] final case class PartitionedOptions(
 
 private[headwater] object PartitionedOptions {
 
-  /** Those that no other source has. */
+  /** The options that only partitioned sources have. */
   val own: Seq[String] = Seq("startFrom", "minPartitions")
 
   val names: Seq[String] = own ++ Seq(
@@ -49,7 +49,7 @@ private[headwater] object PartitionedOptions {
     }
     PartitionedOptions(
       options.optional("startFrom")(StartFrom.reader).getOrElse(StartFrom.Earliest),
-      options.optional("minPartitions")(wholeNumber(1, 100000)).fold(1)(_.toInt),
+      options.optional("minPartitions")(integer(1, 100000)).fold(1)(_.toInt),
       Limits.read(options),
       options.optional("availableNowWait")(duration).getOrElse(TimeUnit.SECONDS.toNanos(10)),
       options.optional("failOnDataLoss")(boolean).getOrElse(true),
@@ -57,12 +57,13 @@ private[headwater] object PartitionedOptions {
     )
   }
 
-  def refuseElsewhere(options: SourceOptions): Unit = options.set.find(own.contains).foreach { name =>
+  /** Rejects the options that only partitioned sources have. */
+  def rejectForFeeds(options: SourceOptions): Unit = options.set.find(own.contains).foreach { name =>
     throw new InvalidOptionException(s"Option '$name' is for sources with partitions only: leave it out.")
   }
 }
 
-/** Where a source with partitions begins, at its first start. */
+/** Where a partitioned source begins at its first start. */
 private[headwater] sealed trait StartFrom {
   def writeTo(request: ObjectNode): Unit
 }
@@ -80,14 +81,14 @@ private[headwater] object StartFrom {
     override def writeTo(request: ObjectNode): Unit = request.put("kind", "at").put("time", time.toString)
   }
 
-  final case class Offsets(by: Map[String, Long]) extends StartFrom {
+  final case class Offsets(byPartition: Map[String, Long]) extends StartFrom {
     override def writeTo(request: ObjectNode): Unit = {
       val offsets = request.put("kind", "vector").putObject("offsets")
-      by.foreach { case (partition, offset) => offsets.put(partition, offset) }
+      byPartition.foreach { case (partition, offset) => offsets.put(partition, offset) }
     }
   }
 
-  val reader: SourceOptions.Reader[StartFrom] = SourceOptions.Reader(
+  val reader: SourceOptions.OptionType[StartFrom] = SourceOptions.OptionType(
     "earliest, latest, a time with its zone such as 2026-01-31T12:00:00Z, or offsets by partition such as {\"0\": 17}"
   ) { text =>
     if (text.equalsIgnoreCase("earliest")) Some(Earliest)
@@ -101,5 +102,5 @@ private[headwater] object StartFrom {
   private def offsets(text: String): Option[StartFrom] = Try(OffsetJson.mapper.readTree(text)).toOption
     .map(_.fields.asScala.map(entry => entry.getKey -> VectorOffset.offsetOf(entry.getValue)).toSeq)
     .filter(_.forall { case (_, offset) => offset.nonEmpty })
-    .map(found => Offsets(found.collect { case (partition, Some(offset)) => partition -> offset }.toMap))
+    .map(offsets => Offsets(offsets.collect { case (partition, Some(offset)) => partition -> offset }.toMap))
 }

@@ -2,30 +2,28 @@ package headwater.core
 
 import scala.collection.immutable.TreeMap
 
-/** Where each partition of a source stands: the next offset to be read of it. Partitions are called by names or by numbers,
-  * all of a source in the same way, and stand in the order of those.
-  */
-final case class Positions private (naming: PartitionKeyType, at: TreeMap[String, Long]) {
+/** The next offset to read in each partition of a source, sorted by partition. */
+final case class Positions private (keyType: PartitionKeyType, at: TreeMap[String, Long]) {
   require(at.nonEmpty, "positions of no partition")
   at.foreach { case (partition, offset) =>
-    require(naming.isPartition(partition), s"not a partition: ${naming.allowed} is, not '$partition'")
+    require(keyType.isPartition(partition), s"not a partition: ${keyType.allowed} is, not '$partition'")
     require(offset >= 0, s"not an offset of partition '$partition': $offset")
   }
 
   def get(partition: String): Option[Long] = at.get(partition)
 
-  /** These, and those of partitions that are not among them. */
-  def orElse(others: Map[String, Long]): Positions = Positions(naming, others ++ at)
+  /** These positions, and those of partitions that are missing here. */
+  def orElse(others: Map[String, Long]): Positions = Positions(keyType, others ++ at)
 
-  def updated(changed: Map[String, Long]): Positions = Positions(naming, at ++ changed)
+  def updated(changed: Map[String, Long]): Positions = Positions(keyType, at ++ changed)
 }
 
 object Positions {
-  def apply(naming: PartitionKeyType, at: Iterable[(String, Long)]): Positions =
-    new Positions(naming, TreeMap.from(at)(naming.order))
+  def apply(keyType: PartitionKeyType, at: Iterable[(String, Long)]): Positions =
+    new Positions(keyType, TreeMap.from(at)(keyType.order))
 }
 
-/** How the partitions of a source are called. It is known by its own name in JSON. */
+/** How a source identifies its partitions: all by numbers, or all by names. `name` is the type's name in JSON. */
 sealed abstract class PartitionKeyType(val name: String, val allowed: String) extends Serializable {
   def isPartition(text: String): Boolean
   def order: Ordering[String]
@@ -38,7 +36,7 @@ object PartitionKeyType {
     override def order: Ordering[String] = Ordering.by(_.toInt)
   }
 
-  /** Without half a character, which no file could hold. */
+  /** Lone surrogates are rejected: no file could store them. */
   case object Names extends PartitionKeyType("text", "a name of 1 to 255 characters") {
     override def isPartition(text: String): Boolean =
       text.nonEmpty && text.codePointCount(0, text.length) <= 255 &&

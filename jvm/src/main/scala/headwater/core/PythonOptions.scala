@@ -5,8 +5,8 @@ import java.util.concurrent.TimeUnit.NANOSECONDS
 import com.fasterxml.jackson.databind.node.ObjectNode
 import headwater.InvalidOptionException
 
-/** What can be set for every source that is written in Python, beside [[BufferedOptions]]. All but `concurrency` is for
-  * Python to act on. `linger` is in nanoseconds.
+/** The options of every source written in Python, beside [[BufferedOptions]]. Python acts on all of them except
+  * `concurrency`. `linger` is in nanoseconds.
   */
 private[headwater] final case class PythonOptions(
     concurrency: Int,
@@ -18,8 +18,8 @@ private[headwater] final case class PythonOptions(
     startCursor: Option[String]
 ) {
 
-  /** How often in a row the author's code may fail before the query does. */
-  def patience: Long = if (onError == "fail") 0 else maxRestarts.getOrElse(Long.MaxValue)
+  /** How many times in a row the author's code may fail before the query fails. */
+  def maxConsecutiveErrors: Long = if (onError == "fail") 0 else maxRestarts.getOrElse(Long.MaxValue)
 
   def writeTo(request: ObjectNode): ObjectNode = {
     maxRestarts.foreach(request.put("maxRestarts", _))
@@ -37,22 +37,22 @@ private[headwater] object PythonOptions {
 
   def read(options: SourceOptions): PythonOptions = {
     import SourceOptions._
-    val read = PythonOptions(
-      concurrency = options.optional("concurrency")(wholeNumber(1, 256)).getOrElse(1L).toInt,
+    val parsed = PythonOptions(
+      concurrency = options.optional("concurrency")(integer(1, 256)).getOrElse(1L).toInt,
       onError = options.optional("onError")(oneOf("fail", "restart", "end")).getOrElse("fail"),
-      maxRestarts = options.optional("maxRestarts")(wholeNumber(0)),
+      maxRestarts = options.optional("maxRestarts")(integer(0)),
       onBadRow = options.optional("onBadRow")(oneOf("fail", "drop", "null")).getOrElse("fail"),
       linger = options.optional("linger")(duration).getOrElse(10000000L),
-      batchRows = options.optional("batchRows")(wholeNumber(1, 1 << 20)).getOrElse(8192L),
+      batchRows = options.optional("batchRows")(integer(1, 1 << 20)).getOrElse(8192L),
       startCursor = options.optional("startCursor")(
-        SourceOptions.Reader("a cursor, as JSON")(text => Some(text).filter(_.nonEmpty))
+        SourceOptions.OptionType("a cursor, as JSON")(text => Some(text).filter(_.nonEmpty))
       )
     )
-    if (read.maxRestarts.nonEmpty && read.onError != "restart")
+    if (parsed.maxRestarts.nonEmpty && parsed.onError != "restart")
       throw new InvalidOptionException(
-        s"Option 'maxRestarts' is '${read.maxRestarts.get}', and 'onError' is '${read.onError}': set onError to " +
+        s"Option 'maxRestarts' is '${parsed.maxRestarts.get}', and 'onError' is '${parsed.onError}': set onError to " +
           "restart, or leave maxRestarts out."
       )
-    read
+    parsed
   }
 }

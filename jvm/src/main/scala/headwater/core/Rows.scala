@@ -5,70 +5,68 @@ import java.nio.{ByteBuffer, ByteOrder}
 import com.fasterxml.jackson.core.JsonProcessingException
 import org.apache.arrow.flatbuf.{Message, RecordBatch}
 
-/** Rows on their way to Spark, numbered within themselves from 0. What they are is not looked into on the way; a task
-  * decodes them.
-  */
+/** Rows on their way to Spark, numbered from 0. Nobody looks inside them before a task decodes them. */
 sealed trait Rows extends Serializable {
   def count: Int
 
-  /** In bytes, as they came from the feed. */
-  def weight: Long
+  /** As received from the feed. */
+  def byteSize: Long
 
-  /** Where the driver's and the executors' Java alone cannot read them. */
+  /** Whether reading them takes a Hadoop file system. */
   def needsHadoop: Boolean = false
 
-  /** What the first `n` rows weigh. The weight of each row is not known, so the whole is spread evenly; neighbouring slices
-    * add up to the whole, to the byte.
+  /** The size of the first `n` rows. The size of a single row is not known, so the total is spread evenly;
+    * adjacent slices add up to the total exactly.
     */
-  final def weightOfFirst(n: Int): Long =
-    (weight / count) * n + (weight % count) * n / count
+  final def bytesOfFirst(n: Int): Long =
+    (byteSize / count) * n + (byteSize % count) * n / count
 }
 
-/** In memory: one Arrow record batch in its IPC form.
+/** Rows in memory: one Arrow record batch in IPC format.
   *
   * @param schema
-  *   the Arrow schema it was written under, where that is not the source's own of today
+  *   the Arrow schema of the batch, if it differs from the source's current one
   */
 final case class ArrowRows(count: Int, bytes: Array[Byte], schema: Option[ArrowSchema] = None) extends Rows {
   require(count > 0, s"an Arrow batch must have rows, got $count")
 
-  override def weight: Long = bytes.length.toLong
+  override def byteSize: Long = bytes.length.toLong
 }
 
 object ArrowRows {
 
-  /** What stands before the head: four bytes of ones, and its length. */
+  /** The bytes before the flatbuffer of an IPC message: four bytes of ones, and its length. */
   private[headwater] val PrefixBytes = 8
 
-  /** A record batch in its IPC form, which says itself how many rows it has. */
+  /** The number of rows is read from the batch itself. */
   def of(bytes: Array[Byte]): ArrowRows = {
-    val head = ByteBuffer.wrap(bytes, PrefixBytes, bytes.length - PrefixBytes).slice()
-    val batch = Message.getRootAsMessage(head.order(ByteOrder.LITTLE_ENDIAN)).header(new RecordBatch)
+    val header = ByteBuffer.wrap(bytes, PrefixBytes, bytes.length - PrefixBytes).slice()
+    val batch = Message.getRootAsMessage(header.order(ByteOrder.LITTLE_ENDIAN)).header(new RecordBatch)
     ArrowRows(Math.toIntExact(batch.asInstanceOf[RecordBatch].length), bytes)
   }
 }
 
-/** In a file: some frames of a segment, one after the other. */
-final case class StoredRows(segment: String, position: Long, length: Long, count: Int, weight: Long)
+/** Rows in a file: consecutive frames of a segment. */
+final case class StoredRows(segment: String, position: Long, length: Long, count: Int, byteSize: Long)
     extends Rows {
   require(count > 0, s"a stored block must have rows, got $count")
 
   override def needsHadoop: Boolean = !segment.startsWith("file:")
 }
 
-/** Nowhere: a file that held them is damaged or gone.
+/** Rows that cannot be read: the file that held them is damaged or missing.
   *
   * @param why
-  *   names file and place
+  *   names the file and the place
   */
 final case class LostRows(count: Int, why: String) extends Rows {
-  override def weight: Long = 0
+  override def byteSize: Long = 0
 }
 
-/** An Arrow schema in its IPC form. Compared by identity: whoever reads a file has one for all of its batches. */
+/** An Arrow schema in IPC format. Compared by identity: all batches of a file share one. */
 final class ArrowSchema(val bytes: Array[Byte]) extends Serializable
 
-/** The upstream's own position, any JSON, of one of the feeds that run side by side. */
+/** The upstream's own position, any JSON, of one shard. */
 final case class Cursor(shard: Int, json: String)
 
 private[headwater] object Cursor {
@@ -81,17 +79,17 @@ private[headwater] object Cursor {
     catch { case _: JsonProcessingException => false }
 }
 
-/** What becomes durable together: rows, and where the upstream stands after them if the source said so. */
+/** Rows that become durable together with the cursor after them, if the source has one. */
 final case class RowGroup(rows: Seq[ArrowRows], cursor: Option[Cursor] = None) {
-  def weight: Long = rows.map(_.weight).sum
+  def byteSize: Long = rows.map(_.byteSize).sum
 }
 
-/** The rows `from until until` of some. Slices of the same rows share them. */
+/** The rows `from until until`. Slices of the same rows share them. */
 final case class Slice(rows: Rows, from: Int, until: Int) {
   require(0 <= from && from < until && until <= rows.count, s"rows $from until $until of ${rows.count}")
 
   def count: Int = until - from
-  def weight: Long = rows.weightOfFirst(until) - rows.weightOfFirst(from)
+  def byteSize: Long = rows.bytesOfFirst(until) - rows.bytesOfFirst(from)
 }
 
 object Slice {

@@ -4,12 +4,15 @@ import org.apache.spark.sql.execution.streaming.Offset
 
 /** The position after row `seq` of a source's stream.
   *
-  * Spark writes [[json]] to its offset log, and compares offsets by that text, so there is one way only to write an
-  * offset: one line, these fields, this order. `run` says which life of the feed the row belongs to (a feed that keeps
-  * its rows in memory cannot serve the rows of an earlier run), `source` stops a checkpoint from being read by another
-  * source, and `durability` says that the row is in the log; without it, it was in memory. The names are a promise; a golden file guards them.
+  * Spark writes [[json]] to its offset log and compares offsets as strings, so an offset has exactly one
+  * spelling: one line, these fields, this order. The field names are a promise; a golden file guards them.
   *
-  * It extends Spark's V1 class: with an offset that extends only the V2 class the first batch is empty, without a word.
+  * `run` identifies the run that the row belongs to: rows kept in memory cannot be served after their run.
+  * `source` keeps another source from reading the checkpoint. `durability` is written only if the row is in the
+  * log.
+  *
+  * The class extends Spark's V1 offset. With an offset that extends only the V2 class, Spark silently makes the
+  * first batch empty.
   */
 final case class SeqOffset(source: String, run: String, seq: Long, durability: Durability = Durability.Memory)
     extends Offset {
@@ -17,13 +20,13 @@ final case class SeqOffset(source: String, run: String, seq: Long, durability: D
   require(SeqOffset.isRun(run), s"not a run: '$run'")
   require(seq >= 0, s"not a seq: $seq")
 
-  // Neither a name nor a run can hold a character that JSON escapes.
+  // Neither a name nor a run can contain a character that JSON escapes.
   override val json: String =
-    s"""{"v":${SeqOffset.FormatVersion},"source":"$source","run":"$run","seq":$seq$where}"""
+    s"""{"v":${SeqOffset.FormatVersion},"source":"$source","run":"$run","seq":$seq$durabilityField}"""
 
-  private def where: String = durability match {
+  private def durabilityField: String = durability match {
     case Durability.Memory => ""
-    case kept => s""","durability":"${kept.name}""""
+    case other => s""","durability":"${other.name}""""
   }
 
   override def toString: String = json
@@ -37,22 +40,22 @@ object SeqOffset {
 
   private val fields = Seq("v", "source", "run", "seq", "durability")
 
-  /** Reads what [[SeqOffset.json]] wrote, and nothing else.
+  /** Accepts exactly what [[SeqOffset.json]] writes.
     *
     * @throws InvalidOffsetException
-    *   says what is wrong with the text
+    *   states what is wrong with the string
     */
   def parse(json: String): SeqOffset = {
-    val read = new OffsetJson(json, FormatVersion, required = fields.init, known = fields)
+    val parsed = new OffsetJson(json, FormatVersion, required = fields.init, known = fields)
     val offset = SeqOffset(
-      read.text("source", isName, OffsetJson.sourceName),
-      read.text("run", isRun, "16 lower-case hexadecimal digits"),
-      read.long("seq"),
-      if (read.has("durability"))
-        Durability.named(read.text("durability", _ == Durability.Log.name, "\"log\", or left out"))
+      parsed.text("source", isName, OffsetJson.sourceName),
+      parsed.text("run", isRun, "16 lower-case hexadecimal digits"),
+      parsed.long("seq"),
+      if (parsed.has("durability"))
+        Durability.named(parsed.text("durability", _ == Durability.Log.name, "\"log\", or left out"))
       else Durability.Memory
     )
-    read.checkWritten(offset.json)
+    parsed.requireCanonical(offset.json)
     offset
   }
 }

@@ -7,41 +7,48 @@ import headwater.InvalidOptionException
 import org.apache.spark.network.util.JavaUtils
 import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap
 
-/** The options that one `load()` was given to a source, read strictly: each error names the option, its value and what is
-  * allowed. Names match ignoring case and underscores.
+/** The options of one `load()`, parsed strictly: each error names the option, its value and what is allowed.
+  * Names match ignoring case and underscores.
   *
+  * @param original
+  *   the options, with names as the user wrote them
   * @param known
-  *   every option this source has, its own ones first
+  *   every option of this source, its own options first
   */
 private[headwater] final class SourceOptions(
     source: String,
-    written: Map[String, String],
+    original: Map[String, String],
     known: Seq[String]
 ) {
   import SourceOptions._
 
   private[this] val values: Map[String, String] = {
-    written.keys.groupBy(plain).values.find(_.size > 1).foreach { twins =>
+    original.keys.groupBy(normalize).values.find(_.size > 1).foreach { duplicates =>
       invalid(
-        s"Source '$source' got one option under two names: ${twins.toSeq.sorted.mkString("'", "', '", "'")}."
+        s"Source '$source' got one option under two names: ${duplicates.toSeq.sorted.mkString("'", "', '", "'")}."
       )
     }
-    val knownByPlain = known.map(name => plain(name) -> name).toMap
-    written.map { case (name, value) => knownByPlain.getOrElse(plain(name), unknown(name)) -> value }
+    val canonicalNames = known.map(name => normalize(name) -> name).toMap
+    original.map { case (name, value) => canonicalNames.getOrElse(normalize(name), unknown(name)) -> value }
   }
 
-  /** The names of those that were set, as they are documented. */
+  /** The options that were set, by their documented names. */
   def set: Seq[String] = known.filter(values.contains)
 
-  def optional[T](name: String)(read: Reader[T]): Option[T] = values.get(name).map(parse(name, _, read))
+  def optional[T](name: String)(optionType: OptionType[T]): Option[T] =
+    values.get(name).map(parse(name, _, optionType))
 
-  def required[T](name: String)(read: Reader[T]): T =
-    optional(name)(read).getOrElse(invalid(s"Source '$source' needs the option '$name': ${read.allowed}."))
+  def required[T](name: String)(optionType: OptionType[T]): T =
+    optional(name)(optionType).getOrElse(
+      invalid(s"Source '$source' needs the option '$name': ${optionType.allowed}.")
+    )
 
-  private def parse[T](name: String, value: String, read: Reader[T]): T =
-    read
+  private def parse[T](name: String, value: String, optionType: OptionType[T]): T =
+    optionType
       .parse(value.trim)
-      .getOrElse(invalid(s"Option '$name' of source '$source' is '$value', it must be ${read.allowed}."))
+      .getOrElse(
+        invalid(s"Option '$name' of source '$source' is '$value', it must be ${optionType.allowed}.")
+      )
 
   private def unknown(name: String): Nothing =
     invalid(s"Source '$source' has no option '$name'. Its options are: ${known.mkString(", ")}.")
@@ -49,38 +56,38 @@ private[headwater] final class SourceOptions(
 
 private[headwater] object SourceOptions {
 
-  /** Options as they were written: Spark hands them over with their names in lower case, and with what they were. */
-  def written(parameters: Map[String, String]): Map[String, String] = parameters match {
-    case spelled: CaseInsensitiveMap[String @unchecked] => spelled.originalMap
-    case plain => plain
+  /** The options with names as the user wrote them: Spark passes lower-case names beside the original ones. */
+  def original(parameters: Map[String, String]): Map[String, String] = parameters match {
+    case insensitive: CaseInsensitiveMap[String @unchecked] => insensitive.originalMap
+    case other => other
   }
 
-  /** Those that are called as one of `names`, and the others. */
-  def split(written: Map[String, String], names: Seq[String]): (Map[String, String], Map[String, String]) = {
-    val ours = names.map(plain).toSet
-    written.partition { case (name, _) => ours(plain(name)) }
+  /** Separates the options in `names` from the others. */
+  def split(original: Map[String, String], names: Seq[String]): (Map[String, String], Map[String, String]) = {
+    val ours = names.map(normalize).toSet
+    original.partition { case (name, _) => ours(normalize(name)) }
   }
 
-  /** How a value is read, and what is said of a value that cannot be. */
-  final case class Reader[T](allowed: String)(val parse: String => Option[T])
+  /** Parses the value of an option; `allowed` completes the error message "it must be …". */
+  final case class OptionType[T](allowed: String)(val parse: String => Option[T])
 
-  def wholeNumber(min: Long, max: Long = Long.MaxValue): Reader[Long] =
-    Reader(
+  def integer(min: Long, max: Long = Long.MaxValue): OptionType[Long] =
+    OptionType(
       if (max == Long.MaxValue) s"a whole number, $min or more" else s"a whole number from $min to $max"
     ) {
       _.toLongOption.filter(n => min <= n && n <= max)
     }
 
-  val anyLong: Reader[Long] =
-    Reader(s"a whole number from ${Long.MinValue} to ${Long.MaxValue}")(_.toLongOption)
+  val anyLong: OptionType[Long] =
+    OptionType(s"a whole number from ${Long.MinValue} to ${Long.MaxValue}")(_.toLongOption)
 
-  val bytes: Reader[Long] = Reader("a size of at least 1 byte, such as 500k, 64m or 2g") { text =>
-    attempt(JavaUtils.byteStringAsBytes(text)).filter(_ > 0)
+  val bytes: OptionType[Long] = OptionType("a size of at least 1 byte, such as 500k, 64m or 2g") { value =>
+    tryParse(JavaUtils.byteStringAsBytes(value)).filter(_ > 0)
   }
 
-  /** In nanoseconds. Without a unit, 10 would mean seconds to one reader and milliseconds to another. */
-  val duration: Reader[Long] = Reader("a duration with its unit, such as 250ms, 10s, 15m or 2h") {
-    case Duration(count, unit) => attempt(Math.multiplyExact(count.toLong, Units(unit)))
+  /** In nanoseconds. The unit is required: without it, 10 could mean seconds or milliseconds. */
+  val duration: OptionType[Long] = OptionType("a duration with its unit, such as 250ms, 10s, 15m or 2h") {
+    case Duration(count, unit) => tryParse(Math.multiplyExact(count.toLong, Units(unit)))
     case _ => None
   }
 
@@ -93,14 +100,14 @@ private[headwater] object SourceOptions {
     "d" -> TimeUnit.DAYS.toNanos(1)
   )
 
-  val boolean: Reader[Boolean] = Reader("true or false")(_.toLowerCase(Locale.ROOT).toBooleanOption)
+  val boolean: OptionType[Boolean] = OptionType("true or false")(_.toLowerCase(Locale.ROOT).toBooleanOption)
 
-  def oneOf(words: String*): Reader[String] =
-    Reader(words.mkString(" or "))(text => Some(text.toLowerCase(Locale.ROOT)).filter(words.contains))
+  def oneOf(values: String*): OptionType[String] =
+    OptionType(values.mkString(" or "))(value => Some(value.toLowerCase(Locale.ROOT)).filter(values.contains))
 
-  private def plain(name: String): String = name.toLowerCase(Locale.ROOT).replace("_", "")
+  private def normalize(name: String): String = name.toLowerCase(Locale.ROOT).replace("_", "")
 
-  private def attempt[T](body: => T): Option[T] =
+  private def tryParse[T](body: => T): Option[T] =
     try Some(body)
     catch { case _: IllegalArgumentException | _: ArithmeticException => None }
 

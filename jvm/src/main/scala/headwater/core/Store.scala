@@ -2,43 +2,43 @@ package headwater.core
 
 import headwater.buffer.Buffer
 
-/** Where the rows of a source wait for Spark: in memory, or in a log. Any number of threads may use it. */
+/** Where the rows of a source wait for Spark: in memory, or in a log. Thread-safe. */
 private[headwater] trait Store {
 
-  /** Names the rows' life, in every offset: only offsets of the same run point to rows that are here. */
+  /** Identifies the run of the rows, in every offset. Only offsets of the same run refer to rows in this store. */
   def run: String
 
-  /** For offsets and messages: where rows are. */
+  /** For offsets and error messages. */
   def durability: Durability
 
-  /** What Spark can be given. */
+  /** The rows that Spark can read. */
   def buffer: Buffer
 
-  /** The seq of the first row that a feed gives now. */
+  /** The seq of the first row that a feed appends now. */
   def next: Long
 
-  /** Where the upstream stood when the last row was made durable, by shard. */
+  /** The last durable cursor of each shard. */
   def cursors: Map[Int, String]
 
-  /** Takes rows from a feed. Blocks while there is no room; false when the feed has to end. */
-  def give(parcel: RowGroup): Boolean
+  /** Appends rows of a feed. Blocks while there is no room; returns false when the feed must end. */
+  def append(rowGroup: RowGroup): Boolean
 
-  /** Spark will not ask for the rows up to `end` again. */
+  /** Spark will not ask again for the rows up to `end`. */
   def commit(end: Long): Unit
 
-  /** All that was given is in the buffer. */
-  def isSettled: Boolean
+  /** All rows that were appended are in the buffer. */
+  def isFlushed: Boolean
 
-  /** What keeps it from going on. */
+  /** Why the store cannot continue. */
   def failure: Option[Throwable]
 
   /** For progress reports. */
   def metrics: Map[String, Long]
 
-  /** The end, of a feed that has ended: gives everything back, within a second.
+  /** Releases everything, within a second. The feed has ended before.
     *
     * @param availableNow
-    *   the query was to end with all rows that there were
+    *   the query ran with Trigger.AvailableNow
     */
   def close(availableNow: Boolean): Unit
 }

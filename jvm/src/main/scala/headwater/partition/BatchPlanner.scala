@@ -9,33 +9,35 @@ import headwater.FeedFailedException
 import headwater.core.Positions
 import org.apache.spark.internal.Logging
 
-/** BatchPlanner off what one batch may take of what waits in the partitions.
+/** Plans where a batch ends in each partition.
   *
-  * Where every offset is a row, that is arithmetic. Offsets may have gaps, and then only the author knows how far so many
-  * rows go. That is asked ahead, while the batch before is running, so that the answer is there when it is needed; if it is
-  * not, the batch comes a little later.
+  * If every offset is a row, this is arithmetic. If offsets have gaps, only the author's code knows how far a
+  * number of rows reaches. It is asked ahead, while the previous batch runs, so that the response is there in
+  * time; if it is not, the batch starts a little later.
   *
-  * @param patience
-  *   how often in a row the author's code may fail
+  * @param maxConsecutiveErrors
+  *   how many times in a row the author's code may fail
   */
 private[headwater] final class BatchPlanner(
     watch: PartitionWatch,
     source: String,
     hasGaps: Boolean,
-    patience: Long,
+    maxConsecutiveErrors: Long,
     nanoTime: () => Long
 ) extends Logging {
   import BatchPlanner._
 
   @GuardedBy("this") private[this] var turn = 0
-  @GuardedBy("this") private[this] var asked: Option[Asked] = None
+  @GuardedBy("this") private[this] var request: Option[EndsRequest] = None
   @GuardedBy("this") private[this] var failures = 0L
   @GuardedBy("this") private[this] var notBefore = 0L
 
-  /** @return
-    *   where the batch ends; None: it is not known yet
+  /** The end of the batch that begins at `start`; None if it is not known yet.
+    *
+    * @param waiting
+    *   how many offsets wait in each partition
     */
-  def from(start: Positions, waiting: Map[String, Long], maxRows: Long): Option[Positions] = {
+  def endOfBatch(start: Positions, waiting: Map[String, Long], maxRows: Long): Option[Positions] = {
     val all = start.updated(waiting.map { case (partition, rows) =>
       partition -> (start.at(partition) + rows)
     })
@@ -43,18 +45,18 @@ private[headwater] final class BatchPlanner(
     else if (!hasGaps)
       Some(start.updated(shares(start, waiting, maxRows).map { case (p, rows) => p -> (start.at(p) + rows) }))
     else {
-      val ends = answer(start, waiting, maxRows)
-      ends.foreach(end => ask(end, waitingAfter(end, all), maxRows))
+      val ends = requestedEnd(start, waiting, maxRows)
+      ends.foreach(end => sendRequest(end, waitingAfter(end, all), maxRows))
       ends
     }
   }
 
-  private def answer(start: Positions, waiting: Map[String, Long], maxRows: Long): Option[Positions] = {
-    val isPause = synchronized(failures > 0 && nanoTime() < notBefore)
-    val answered = if (isPause) None else askedFor(start, waiting, maxRows)
-    answered.map { ends =>
+  private def requestedEnd(start: Positions, waiting: Map[String, Long], maxRows: Long): Option[Positions] = {
+    val isPaused = synchronized(failures > 0 && nanoTime() < notBefore)
+    val response = if (isPaused) None else awaitResponse(start, waiting, maxRows)
+    response.map { ends =>
       synchronized {
-        this.asked = None
+        this.request = None
         failures = 0
       }
       start.updated(ends.map { case (partition, end) =>
@@ -66,53 +68,54 @@ private[headwater] final class BatchPlanner(
     }
   }
 
-  private def askedFor(
+  private def awaitResponse(
       start: Positions,
       waiting: Map[String, Long],
       maxRows: Long
   ): Option[Map[String, Long]] = {
-    val ahead = synchronized(asked).filter(_.isFor(start, maxRows))
-    try ahead.getOrElse(ask(start, waiting, maxRows)).answer(AnswerMillis)
+    val sentAhead = synchronized(request).filter(_.isFor(start, maxRows))
+    try sentAhead.getOrElse(sendRequest(start, waiting, maxRows)).await(AnswerMillis)
     catch { case NonFatal(e) => failed(e) }
   }
 
-  /** It is asked again after a pause. */
+  /** The request is repeated after a pause. */
   private def failed(e: Throwable): None.type = {
     val (count, pause) = synchronized {
-      asked = None
+      request = None
       failures += 1
       val pause = math.min(LongestPauseNanos, FirstPauseNanos << math.min(failures - 1, 10))
       notBefore = nanoTime() + pause
       (failures, pause)
     }
-    if (count > patience) throw new FeedFailedException(s"Source '$source' failed: ${e.getMessage}", e)
+    if (count > maxConsecutiveErrors)
+      throw new FeedFailedException(s"Source '$source' failed: ${e.getMessage}", e)
     logWarning(s"source '$source' failed, and is asked again in ${pause / 1000000} ms: ${e.getMessage}")
     None
   }
 
-  private def ask(start: Positions, waiting: Map[String, Long], maxRows: Long): Asked = {
+  private def sendRequest(start: Positions, waiting: Map[String, Long], maxRows: Long): EndsRequest = {
     val wanted = shares(start, waiting, maxRows).filter { case (_, rows) => rows > 0 }
-    val asked = new Asked(
+    val request = new EndsRequest(
       start,
       maxRows,
       if (wanted.isEmpty) CompletableFuture.completedFuture(Map.empty)
       else watch.after(wanted.map { case (partition, rows) => partition -> ((start.at(partition), rows)) })
     )
-    synchronized { this.asked = Some(asked) }
-    asked
+    synchronized { this.request = Some(request) }
+    request
   }
 
   private def shares(start: Positions, waiting: Map[String, Long], maxRows: Long): Map[String, Long] = {
     val partitions = start.at.keysIterator.filter(waiting.contains).toVector
-    // With gaps the number of offsets says little of that of rows, so none counts for more than a whole batch.
-    def weight(partition: String): Long =
+    // With gaps the number of offsets says little about rows, so no partition counts for more than a whole batch.
+    def waitingIn(partition: String): Long =
       if (hasGaps) math.min(waiting(partition), maxRows) else waiting(partition)
-    val now = synchronized {
+    val current = synchronized {
       turn = if (turn == Int.MaxValue) 0 else turn + 1
       turn
     }
-    val first = if (partitions.isEmpty) 0 else now % partitions.size
-    partitions.zip(Shares.of(partitions.map(weight), maxRows, first)).toMap
+    val first = if (partitions.isEmpty) 0 else current % partitions.size
+    partitions.zip(Shares.of(partitions.map(waitingIn), maxRows, first)).toMap
   }
 
   private def waitingAfter(end: Positions, all: Positions): Map[String, Long] =
@@ -123,17 +126,21 @@ private[headwater] final class BatchPlanner(
 
 private object BatchPlanner {
 
-  /** For an answer that was not asked ahead. */
+  /** For a response that was not requested ahead. */
   private val AnswerMillis = 1000L
 
   private val FirstPauseNanos = 500000000L
   private val LongestPauseNanos = 30000000000L
 
-  private final class Asked(start: Positions, maxRows: Long, future: CompletableFuture[Map[String, Long]]) {
+  private final class EndsRequest(
+      start: Positions,
+      maxRows: Long,
+      future: CompletableFuture[Map[String, Long]]
+  ) {
     def isFor(where: Positions, rows: Long): Boolean =
       start == where && maxRows == rows
 
-    def answer(millis: Long): Option[Map[String, Long]] =
+    def await(millis: Long): Option[Map[String, Long]] =
       try Some(future.get(millis, TimeUnit.MILLISECONDS))
       catch {
         case _: TimeoutException => None

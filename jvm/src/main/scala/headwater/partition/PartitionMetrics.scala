@@ -4,28 +4,28 @@ import scala.collection.immutable.ListMap
 
 import headwater.core.{Json, Positions}
 
-/** What a progress report says of partitions. */
+/** The metrics of a partitioned source in progress reports. */
 private[headwater] object PartitionMetrics {
 
-  /** @param reached where the query stands */
+  /** @param reached the position of the query */
   def of(
-      seen: Option[PartitionWatch.Seen],
+      snapshot: Option[PartitionWatch.Snapshot],
       reached: Option[Positions],
       starts: Map[String, Long],
-      tally: TaskReports
+      taskReports: TaskReports
   ): Map[String, String] = {
-    val latest = seen.fold(Map.empty[String, Long])(_.latest)
-    val failing = seen.fold(Map.empty[String, PartitionWatch.Failing])(_.failing)
+    val latest = snapshot.fold(Map.empty[String, Long])(_.latest)
+    val failing = snapshot.fold(Map.empty[String, PartitionWatch.PartitionErrors])(_.failing)
     val positions = starts ++ reached.fold(Map.empty[String, Long])(_.at)
     val lags = latest.map { case (partition, until) =>
       partition -> math.max(0L, until - positions.getOrElse(partition, until))
     }
-    val (inBatch, inAll) = (tally.inBatch, tally.inAll)
+    val (inBatch, total) = (taskReports.inBatch, taskReports.total)
     ListMap(
       "rowsInBatch" -> inBatch.rows.toString,
-      "rowsRead" -> inAll.rows.toString,
-      "rowsLost" -> inAll.lost.toString,
-      "badRows" -> inAll.bad.toString,
+      "rowsRead" -> total.rows.toString,
+      "rowsLost" -> total.lost.toString,
+      "badRows" -> total.bad.toString,
       "waitingRows" -> lags.values.map(BigInt(_)).sum.toString,
       "maxLag" -> lags.values.maxOption.getOrElse(0L).toString,
       "partitionCount" -> (positions.keySet ++ latest.keySet).size.toString,
@@ -39,10 +39,10 @@ private[headwater] object PartitionMetrics {
       positions: Map[String, Long],
       latest: Map[String, Long],
       lags: Map[String, Long],
-      failing: Map[String, PartitionWatch.Failing]
+      failing: Map[String, PartitionWatch.PartitionErrors]
   ): String = {
     val all = Json.mapper.createObjectNode()
-    val order = reached.fold[Ordering[String]](Ordering.String)(_.naming.order)
+    val order = reached.fold[Ordering[String]](Ordering.String)(_.keyType.order)
     val names = positions.keySet ++ latest.keySet
     (names.toSeq.sorted(order) ++ (failing.keySet -- names)).foreach { partition =>
       val entry = all.putObject(partition)

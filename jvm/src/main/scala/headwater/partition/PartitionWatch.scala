@@ -4,48 +4,50 @@ import java.util.concurrent.CompletableFuture
 
 import headwater.core.PartitionKeyType
 
-/** What Python sees of the partitions of a source, as it was told last: which there are, and how far each goes.
-  *
-  * Python asks the author's code, in threads of its own, and answers when something has changed; here the answer is kept,
-  * and the next is asked for. So whoever wants to know how things stand never waits for the author's code.
+/** What is known of the partitions of a source: which there are, and how far each goes. No method but
+  * [[awaitComplete]] waits for the author's code.
   */
 private[headwater] trait PartitionWatch extends AutoCloseable {
 
-  /** None until Python has answered for the first time. */
-  def seen: Option[PartitionWatch.Seen]
+  /** None before the first response. */
+  def snapshot: Option[PartitionWatch.Snapshot]
 
-  /** What Python has given up for. */
+  /** Why the watch has ended. */
   def failure: Option[Throwable]
 
-  /** Waits until every partition has answered, or failed to; false if that did not come in time. */
+  /** Waits until every partition has responded or failed.
+    *
+    * @return
+    *   false when the time was up
+    */
   def awaitComplete(nanos: Long): Boolean
 
-  /** For each partition, an end behind that start such that at most so many rows lie between. */
-  def after(wanted: Map[String, (Long, Long)]): CompletableFuture[Map[String, Long]]
+  /** For each partition and pair `(start, rows)`: an end such that at most that many rows lie in between. */
+  def after(requests: Map[String, (Long, Long)]): CompletableFuture[Map[String, Long]]
 }
 
 private[headwater] object PartitionWatch {
 
   /** @param latest
-    *   one past the last offset, of the partitions that have answered
+    *   one past the last offset, of the partitions that have responded
     * @param starts
-    *   where those begin whose start was not known
+    *   the start positions of partitions whose start was not known
     * @param gone
-    *   partitions that are not there any more
+    *   partitions that no longer exist
     * @param isComplete
-    *   all that are there have answered, or failed to
+    *   all partitions have responded or failed
     * @param failing
-    *   by partition; what fails for all of them has the empty name
+    *   by partition; errors of the source as a whole have the empty key
     */
-  final case class Seen(
-      naming: PartitionKeyType,
+  final case class Snapshot(
+      keyType: PartitionKeyType,
       latest: Map[String, Long],
       starts: Map[String, Long],
       gone: Set[String],
       isComplete: Boolean,
-      failing: Map[String, Failing]
+      failing: Map[String, PartitionErrors]
   )
 
-  /** @param errors in a row */
-  final case class Failing(errors: Long, last: String)
+  /** @param errors the number of errors in a row */
+  final case class PartitionErrors(errors: Long, last: String)
 }

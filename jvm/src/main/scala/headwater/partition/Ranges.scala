@@ -4,82 +4,82 @@ import scala.collection.mutable
 
 import headwater.core.{Json, PartitionKeyType}
 
-/** Offsets `start until end` of one partition, in a batch.
+/** The offsets `start until end` of one partition, in a batch.
   *
   * @param number
-  *   of the range in its batch, for what a task reports of it
+  *   of the range in its batch; reports of tasks refer to it
   */
 private[headwater] final case class PartitionRange(number: Int, partition: String, start: Long, end: Long) {
   def width: Long = end - start
 }
 
-/** Which ranges a batch has, and which task reads them. */
+/** Distributes the ranges of a batch over tasks. */
 private[headwater] object Ranges {
 
-  /** Tasks in the order of their ranges; each range is in one.
+  /** Tasks in the order of their ranges; each range is in one task.
     *
-    * A range becomes several where there are fewer than `minTasks`, in proportion to its width, and then each is a task.
-    * Many small ones share a task: a task costs some milliseconds whatever it reads, and more of them than there are
-    * slots only wait for each other. So ranges are dealt out to the slots, the widest first, each to the task that has
-    * least.
+    * With fewer ranges than `minTasks`, ranges are split in proportion to their width, and each piece is a task.
+    * With more ranges than slots, small ranges share a task: a task costs some milliseconds whatever it reads,
+    * and more tasks than slots would only queue. The widest range is assigned first, each to the task with the
+    * least width so far.
     */
   def tasks(ranges: Seq[PartitionRange], minTasks: Int, slots: Int): Seq[Seq[PartitionRange]] =
     if (ranges.isEmpty) Seq.empty
     else if (ranges.size < minTasks) split(ranges, minTasks).map(Seq(_))
     else if (ranges.size <= math.max(minTasks, slots)) ranges.map(Seq(_))
-    else dealt(ranges, math.max(minTasks, slots))
+    else distribute(ranges, math.max(minTasks, slots))
 
-  /** What a task is told, as JSON. */
-  def json(naming: PartitionKeyType, task: Seq[PartitionRange]): String = {
-    val told = Json.mapper.createObjectNode()
-    val listed = told.putArray("ranges")
+  /** The ranges of a task as JSON, as Python reads them. */
+  def json(keyType: PartitionKeyType, task: Seq[PartitionRange]): String = {
+    val json = Json.mapper.createObjectNode()
+    val array = json.putArray("ranges")
     task.foreach { range =>
-      listed.addObject
+      array.addObject
         .put("i", range.number)
         .put("p", range.partition)
-        .put("kind", naming.name)
+        .put("kind", keyType.name)
         .put("start", range.start)
         .put("end", range.end)
     }
-    told.toString
+    json.toString
   }
 
-  private def split(ranges: Seq[PartitionRange], wanted: Int): Seq[PartitionRange] = {
+  private def split(ranges: Seq[PartitionRange], minTasks: Int): Seq[PartitionRange] = {
     val total = ranges.map(range => BigInt(range.width)).sum
     val pieces = ranges.flatMap { range =>
-      // Rounded up: there are as many as wanted, or more.
-      val share = (BigInt(range.width) * wanted + total - 1) / total
+      // Rounded up, so that there are at least minTasks pieces.
+      val share = (BigInt(range.width) * minTasks + total - 1) / total
       val count = share.max(1).min(range.width).toLong
       (0L until count).map { i =>
-        def border(n: Long): Long = range.start + (BigInt(range.width) * n / count).toLong
-        range.copy(start = border(i), end = border(i + 1))
+        def boundary(n: Long): Long = range.start + (BigInt(range.width) * n / count).toLong
+        range.copy(start = boundary(i), end = boundary(i + 1))
       }
     }
     pieces.zipWithIndex.map { case (piece, number) => piece.copy(number = number) }
   }
 
-  private def dealt(ranges: Seq[PartitionRange], count: Int): Seq[Seq[PartitionRange]] = {
-    val hands = Vector.fill(count)(Vector.newBuilder[PartitionRange])
-    val least = mutable.PriorityQueue.from((0 until count).map(hand => (BigInt(0), hand)))(
+  private def distribute(ranges: Seq[PartitionRange], count: Int): Seq[Seq[PartitionRange]] = {
+    val tasks = Vector.fill(count)(Vector.newBuilder[PartitionRange])
+    val smallestFirst = mutable.PriorityQueue.from((0 until count).map(task => (BigInt(0), task)))(
       Ordering[(BigInt, Int)].reverse
     )
     ranges.sortBy(range => (-range.width, range.number)).foreach { range =>
-      val (weight, hand) = least.dequeue()
-      hands(hand) += range
-      least.enqueue((weight + range.width, hand))
+      val (width, task) = smallestFirst.dequeue()
+      tasks(task) += range
+      smallestFirst.enqueue((width + range.width, task))
     }
-    hands.map(_.result().sortBy(_.number)).sortBy(_.head.number)
+    tasks.map(_.result().sortBy(_.number)).sortBy(_.head.number)
   }
 }
 
-/** How many of the rows that wait each partition may give, where not all can come at once. */
+/** How many of the waiting rows each partition may contribute, when not all fit into a batch. */
 private[headwater] object Shares {
 
-  /** By how much waits in each, and none is left out for ever: first one row for each, beginning with the partition whose
-    * turn it is where there are not that many, then in proportion to what is left.
+  /** In proportion to the rows that wait, and without starving a partition: each gets one row first, beginning
+    * with the partition `turn` when there are fewer rows than partitions, and the rest is shared in proportion.
     *
     * @return
-    *   `max` in all, or all that waits if that is less
+    *   `max` in total, or everything that waits if that is less
     */
   def of(waiting: IndexedSeq[Long], max: Long, turn: Int): IndexedSeq[Long] = {
     val total = waiting.map(BigInt(_)).sum
@@ -92,7 +92,7 @@ private[headwater] object Shares {
       val rest = waiting.indices.map(i => BigInt(waiting(i) - shares(i)))
       val all = rest.sum
       if (left > 0) rest.indices.foreach(i => shares(i) += (rest(i) * left / all).toLong)
-      // What rounding has left over is less than one for each.
+      // Rounding leaves less than one row for each partition.
       var over = max - shares.sum
       order.filter(i => shares(i) < waiting(i)).foreach { i =>
         if (over > 0) {

@@ -12,49 +12,51 @@ import headwater.core.{OffsetJson, PartitionKeyType, Positions, VectorOffset}
 import headwater.log.{Identity, LogFiles}
 import org.apache.spark.internal.Logging
 
-/** Where each partition began, in files of the folder that Spark gives a source. A position is written before it is used,
-  * so that the batch which begins there begins there again whenever it is run: `latest` or a time would give another
-  * answer by then. There is a file for the partitions of the first start, and one more whenever new ones appear.
+/** Where each partition began, in files of the source's folder in the checkpoint. A position is stored before it
+  * is used: a batch that begins there begins at the same position whenever it is run again, although `latest` or
+  * a timestamp would yield another one by then. There is one file for the first start, and one more whenever
+  * partitions are added.
   *
   * @param identity
-  *   options of the source that must not change
+  *   the options of the source that must not change
   */
 private[headwater] final class StartPositions(files: LogFiles, source: String, identity: Map[String, String])
     extends AutoCloseable
     with Logging {
   import StartPositions._
 
-  private[this] val held = files.lock()
+  private[this] val lock = files.lock()
 
   @GuardedBy("this") private[this] var number = 0L
   @GuardedBy("this") private[this] var known: Option[Positions] = None
 
   try read()
-  catch { case e: Throwable => held.close(); throw e }
+  catch { case e: Throwable => lock.close(); throw e }
 
   def all: Map[String, Long] = synchronized(known).fold(Map.empty[String, Long])(_.at)
 
-  def naming: Option[PartitionKeyType] = synchronized(known).map(_.naming)
+  def keyType: Option[PartitionKeyType] = synchronized(known).map(_.keyType)
 
   /** Durable on return. */
   def add(starts: Positions): Unit = synchronized {
-    if (known.exists(_.naming != starts.naming)) throw changedNaming(known.get.naming, starts.naming)
+    if (known.exists(_.keyType != starts.keyType)) throw keyTypeChanged(known.get.keyType, starts.keyType)
     number += 1
     val tree = OffsetJson.mapper.createObjectNode().put("v", Version).put("source", source)
-    val marked = tree.putObject("identity")
-    identity.toSeq.sorted.foreach { case (option, value) => marked.put(option, value) }
-    val offsets = tree.put("partitions", starts.naming.name).putObject("starts")
+    val identityNode = tree.putObject("identity")
+    identity.toSeq.sorted.foreach { case (option, value) => identityNode.put(option, value) }
+    val offsets = tree.put("partitions", starts.keyType.name).putObject("starts")
     starts.at.foreach { case (partition, offset) => offsets.put(partition, offset) }
-    files.writeWhole(nameOf(number), tree.toString.getBytes(UTF_8))
+    files.writeAtomically(nameOf(number), tree.toString.getBytes(UTF_8))
     known = Some(known.fold(starts)(_.orElse(starts.at)))
   }
 
-  def changedNaming(was: PartitionKeyType, is: PartitionKeyType): InvalidOffsetException = new InvalidOffsetException(
-    s"The partitions of source '$source' were called by ${was.allowed} and are called by ${is.allowed} now: offsets of the " +
-      "checkpoint cannot be told apart. Put it back as it was, or start the query with a new checkpoint."
-  )
+  def keyTypeChanged(was: PartitionKeyType, is: PartitionKeyType): InvalidOffsetException =
+    new InvalidOffsetException(
+      s"The partitions of source '$source' were called by ${was.allowed} and are called by ${is.allowed} now: offsets of the " +
+        "checkpoint cannot be told apart. Put it back as it was, or start the query with a new checkpoint."
+    )
 
-  override def close(): Unit = held.close()
+  override def close(): Unit = lock.close()
 
   private def read(): Unit = {
     val numbers = files.list().flatMap(numberOf).sorted
@@ -62,9 +64,9 @@ private[headwater] final class StartPositions(files: LogFiles, source: String, i
     numbers.foreach { n =>
       val path = files.pathOf(nameOf(n))
       val text = files.text(nameOf(n), MaxBytes)
-      try take(OffsetJson.mapper.readTree(text))
+      try load(OffsetJson.mapper.readTree(text))
       catch {
-        // Not every file system writes a file whole or not at all. What was not written to its end was never used.
+        // Not every file system writes files atomically. A file that is incomplete was never used.
         case e: IOException if n == number =>
           logWarning(s"$path is not whole, and is left out: $e")
         case e @ (_: IOException | _: IllegalStateException) =>
@@ -73,7 +75,7 @@ private[headwater] final class StartPositions(files: LogFiles, source: String, i
     }
   }
 
-  private def take(tree: JsonNode): Unit = {
+  private def load(tree: JsonNode): Unit = {
     if (!tree.isObject) throw new IOException("it is no JSON object")
     def field(name: String): JsonNode =
       Option(tree.get(name)).getOrElse(throw new IllegalStateException(s"the field '$name' is missing"))
@@ -85,16 +87,16 @@ private[headwater] final class StartPositions(files: LogFiles, source: String, i
       refuse(s"it was '${field("source").asText}' and is '$source' now")
     val was = field("identity").fields.asScala.map(entry => entry.getKey -> entry.getValue.asText).toMap
     Identity.changedOption(was, identity).foreach(refuse)
-    val naming = PartitionKeyType
+    val keyType = PartitionKeyType
       .named(field("partitions").asText)
       .getOrElse(throw new IllegalStateException(s"'partitions' is ${field("partitions")}"))
     val starts = field("starts").fields.asScala.map { entry =>
       entry.getKey -> VectorOffset
         .offsetOf(entry.getValue)
-        .filter(_ => naming.isPartition(entry.getKey))
+        .filter(_ => keyType.isPartition(entry.getKey))
         .getOrElse(throw new IllegalStateException(s"the start of '${entry.getKey}' is ${entry.getValue}"))
     }.toMap
-    known = Some(Positions(naming, starts ++ all))
+    known = Some(Positions(keyType, starts ++ all))
   }
 
   private def refuse(what: String): Nothing = throw new InvalidOffsetException(

@@ -5,34 +5,34 @@ import javax.annotation.concurrent.GuardedBy
 import com.fasterxml.jackson.databind.JsonNode
 import headwater.core.Json
 
-/** What tasks have told of the ranges that they have read: each range counts once, however often it was read. */
+/** Counts the rows that tasks report. Each range counts once, however often it was read. */
 private[headwater] final class TaskReports {
   import TaskReports._
 
-  @GuardedBy("this") private[this] var before = noRows
+  @GuardedBy("this") private[this] var previous = NoRows
   @GuardedBy("this") private[this] var current: (Seq[PartitionRange], () => Seq[String]) = Nil -> (() => Nil)
 
-  def planned(ranges: Seq[PartitionRange], reports: () => Seq[String]): Unit = synchronized {
-    batchIsOver()
+  def startBatch(ranges: Seq[PartitionRange], reports: () => Seq[String]): Unit = synchronized {
+    endBatch()
     current = ranges -> reports
   }
 
-  def batchIsOver(): Unit = synchronized {
-    before += sum(told.values.map(counted))
+  def endBatch(): Unit = synchronized {
+    previous += sum(byRange.values.map(countsOf))
     current = Nil -> (() => Nil)
   }
 
-  /** Of this batch. A range that no task has read to its end counts as if every offset in it were a row. */
-  def inBatch: Counted = synchronized {
-    val known = told
+  /** For the current batch. A range without a report counts as if every offset were a row. */
+  def inBatch: RowCounts = synchronized {
+    val reported = byRange
     val (ranges, _) = current
-    sum(ranges.map(range => known.get(range.number).fold(Counted(range.width, 0, 0))(counted)))
+    sum(ranges.map(range => reported.get(range.number).fold(RowCounts(range.width, 0, 0))(countsOf)))
   }
 
-  /** Of all ranges that were read to their end. */
-  def inAll: Counted = synchronized(before + sum(told.values.map(counted)))
+  /** For all ranges that were read to their end. */
+  def total: RowCounts = synchronized(previous + sum(byRange.values.map(countsOf)))
 
-  private def told: Map[Int, JsonNode] = synchronized {
+  private def byRange: Map[Int, JsonNode] = synchronized {
     val (_, reports) = current
     reports().map(Json.mapper.readTree).map(report => report.path("i").asInt -> report).toMap
   }
@@ -43,16 +43,16 @@ private[headwater] object TaskReports {
   /** @param bad
     *   rows that did not fit the schema
     * @param lost
-    *   offsets that could not be read any more
+    *   offsets that could no longer be read
     */
-  final case class Counted(rows: Long, bad: Long, lost: Long) {
-    def +(other: Counted): Counted = Counted(rows + other.rows, bad + other.bad, lost + other.lost)
+  final case class RowCounts(rows: Long, bad: Long, lost: Long) {
+    def +(other: RowCounts): RowCounts = RowCounts(rows + other.rows, bad + other.bad, lost + other.lost)
   }
 
-  private val noRows = Counted(0, 0, 0)
+  private val NoRows = RowCounts(0, 0, 0)
 
-  private def sum(all: Iterable[Counted]): Counted = all.foldLeft(noRows)(_ + _)
+  private def sum(all: Iterable[RowCounts]): RowCounts = all.foldLeft(NoRows)(_ + _)
 
-  private def counted(report: JsonNode): Counted =
-    Counted(report.path("rows").asLong, report.path("bad").asLong, report.path("lost").asLong)
+  private def countsOf(report: JsonNode): RowCounts =
+    RowCounts(report.path("rows").asLong, report.path("bad").asLong, report.path("lost").asLong)
 }

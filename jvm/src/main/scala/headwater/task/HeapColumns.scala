@@ -13,10 +13,11 @@ import org.apache.spark.sql.types._
 import org.apache.spark.sql.vectorized.{ColumnarArray, ColumnarMap, ColumnVector}
 import org.apache.spark.unsafe.types.UTF8String
 
-/** The columns of an Arrow batch, read where they lie: in the bytes of its message, on the heap.
+/** The columns of an Arrow batch, read in place from the bytes of its message on the heap.
   *
-  * Arrow's own vectors would first copy the batch out of the heap, and check with every value that their memory is still
-  * theirs; for a batch of short rows that costs more than all the rest. Flat types only; nested ones are left to Arrow.
+  * Arrow's own vectors copy the batch off the heap first, and check their memory on every access. For batches of
+  * short rows that costs more than everything else. Only flat types are supported; nested types are left to
+  * Arrow.
   */
 private[headwater] final class HeapColumns private (types: Array[DataType]) {
   import ArrowRows.PrefixBytes
@@ -24,19 +25,20 @@ private[headwater] final class HeapColumns private (types: Array[DataType]) {
 
   def read(rows: ArrowRows): Array[ColumnVector] = {
     val message = ByteBuffer.wrap(rows.bytes).order(ByteOrder.LITTLE_ENDIAN)
-    val headBytes = message.getInt(4)
-    val head =
+    val headerBytes = message.getInt(4)
+    val header =
       Message.getRootAsMessage(
-        ByteBuffer.wrap(rows.bytes, PrefixBytes, headBytes).slice().order(ByteOrder.LITTLE_ENDIAN)
+        ByteBuffer.wrap(rows.bytes, PrefixBytes, headerBytes).slice().order(ByteOrder.LITTLE_ENDIAN)
       )
-    val batch = head.header(new RecordBatch).asInstanceOf[RecordBatch]
-    val body = new Body(message, PrefixBytes + headBytes, batch)
-    types.zipWithIndex.map { case (kind, i) =>
+    val batch = header.header(new RecordBatch).asInstanceOf[RecordBatch]
+    val body = new Body(message, PrefixBytes + headerBytes, batch)
+    types.zipWithIndex.map { case (columnType, i) =>
       val nulls = body.next()
       val validity = if (batch.nodes(i).nullCount > 0) nulls.start else NoNulls
-      kind match {
-        case StringType | BinaryType => new Texts(kind, message, validity, body.next(), body.next())
-        case _ => new Numbers(kind, message, validity, body.next())
+      columnType match {
+        case StringType | BinaryType =>
+          new VariableWidthColumn(columnType, message, validity, body.next(), body.next())
+        case _ => new FixedWidthColumn(columnType, message, validity, body.next())
       }
     }
   }
@@ -44,7 +46,7 @@ private[headwater] final class HeapColumns private (types: Array[DataType]) {
 
 private[headwater] object HeapColumns {
 
-  /** None where the schema has a type that is left to Arrow. */
+  /** None if the schema has a type that is left to Arrow. */
   def of(schema: Schema): Option[HeapColumns] = {
     val types = schema.getFields.asScala.map(typeOf)
     Option.when(types.forall(_.nonEmpty))(new HeapColumns(types.flatten.toArray))
@@ -52,16 +54,16 @@ private[headwater] object HeapColumns {
 
   private val NoNulls = -1
 
-  /** Where a buffer lies in the message. */
+  /** The position of a buffer in the message. */
   private final case class Range(start: Int, end: Int)
 
   private final class Body(message: ByteBuffer, start: Int, batch: RecordBatch) {
-    private[this] var taken = 0
+    private[this] var index = 0
 
-    /** Buffers come in the order of their columns. */
+    /** Buffers are in the order of their columns. */
     def next(): Range = {
-      val buffer = batch.buffers(taken)
-      taken += 1
+      val buffer = batch.buffers(index)
+      index += 1
       val from = start + buffer.offset
       if (buffer.offset < 0 || buffer.length < 0 || from + buffer.length > message.capacity)
         throw new IllegalStateException("an Arrow batch whose buffers lie outside of it")
@@ -90,25 +92,29 @@ private[headwater] object HeapColumns {
     case _ => None
   }
 
-  /** @param validity where the bits lie that say which values there are; [[NoNulls]] if all are */
-  private abstract class HeapColumn(kind: DataType, message: ByteBuffer, validity: Int)
-      extends ColumnVector(kind) {
+  /** @param validity the position of the validity bitmap; [[NoNulls]] if there are no nulls */
+  private abstract class HeapColumn(columnType: DataType, message: ByteBuffer, validity: Int)
+      extends ColumnVector(columnType) {
     final override def isNullAt(row: Int): Boolean =
       validity != NoNulls && (message.get(validity + (row >> 3)) & (1 << (row & 7))) == 0
 
     final override def hasNull: Boolean = validity != NoNulls
     final override def numNulls: Int = throw new UnsupportedOperationException("nobody asks for it")
     final override def close(): Unit = ()
-    final override def getArray(row: Int): ColumnarArray = unfit("arrays")
-    final override def getMap(row: Int): ColumnarMap = unfit("maps")
-    final override def getChild(ordinal: Int): ColumnVector = unfit("structs")
+    final override def getArray(row: Int): ColumnarArray = unsupported("arrays")
+    final override def getMap(row: Int): ColumnarMap = unsupported("maps")
+    final override def getChild(ordinal: Int): ColumnVector = unsupported("structs")
 
-    protected def unfit(what: String): Nothing =
-      throw new UnsupportedOperationException(s"a column of type ${kind.sql} has no $what")
+    protected def unsupported(what: String): Nothing =
+      throw new UnsupportedOperationException(s"a column of type ${columnType.sql} has no $what")
   }
 
-  private final class Numbers(kind: DataType, message: ByteBuffer, validity: Int, values: Range)
-      extends HeapColumn(kind, message, validity) {
+  private final class FixedWidthColumn(
+      columnType: DataType,
+      message: ByteBuffer,
+      validity: Int,
+      values: Range
+  ) extends HeapColumn(columnType, message, validity) {
     private[this] val start = values.start
 
     override def getBoolean(row: Int): Boolean = (message.get(start + (row >> 3)) & (1 << (row & 7))) != 0
@@ -133,18 +139,23 @@ private[headwater] object HeapColumns {
         Decimal(BigDecimal(new java.math.BigDecimal(new BigInteger(bytes), scale)), precision, scale)
       }
 
-    override def getUTF8String(row: Int): UTF8String = unfit("text")
-    override def getBinary(row: Int): Array[Byte] = unfit("bytes")
+    override def getUTF8String(row: Int): UTF8String = unsupported("text")
+    override def getBinary(row: Int): Array[Byte] = unsupported("bytes")
   }
 
-  private final class Texts(kind: DataType, message: ByteBuffer, validity: Int, offsets: Range, values: Range)
-      extends HeapColumn(kind, message, validity) {
+  private final class VariableWidthColumn(
+      columnType: DataType,
+      message: ByteBuffer,
+      validity: Int,
+      offsets: Range,
+      values: Range
+  ) extends HeapColumn(columnType, message, validity) {
     private[this] val bytes = message.array
     private[this] val ends = offsets.start
     private[this] val start = values.start
     private[this] val size = values.end - values.start
 
-    /** Not a copy: the row that is made of it will be one. */
+    /** Not copied: the row that Spark makes of it is a copy. */
     override def getUTF8String(row: Int): UTF8String =
       if (isNullAt(row)) null
       else {
@@ -159,7 +170,7 @@ private[headwater] object HeapColumns {
         java.util.Arrays.copyOfRange(bytes, start + from, start + from + lengthFrom(from, row))
       }
 
-    /** Checked here: what is made of it is read without a check. */
+    /** Checked here: UTF8String reads its bytes without a check. */
     private def lengthFrom(from: Int, row: Int): Int = {
       val until = message.getInt(ends + 4 * row + 4)
       if (from < 0 || until < from || until > size)
@@ -167,13 +178,13 @@ private[headwater] object HeapColumns {
       until - from
     }
 
-    override def getBoolean(row: Int): Boolean = unfit("truth")
-    override def getByte(row: Int): Byte = unfit("numbers")
-    override def getShort(row: Int): Short = unfit("numbers")
-    override def getInt(row: Int): Int = unfit("numbers")
-    override def getLong(row: Int): Long = unfit("numbers")
-    override def getFloat(row: Int): Float = unfit("numbers")
-    override def getDouble(row: Int): Double = unfit("numbers")
-    override def getDecimal(row: Int, precision: Int, scale: Int): Decimal = unfit("numbers")
+    override def getBoolean(row: Int): Boolean = unsupported("truth")
+    override def getByte(row: Int): Byte = unsupported("numbers")
+    override def getShort(row: Int): Short = unsupported("numbers")
+    override def getInt(row: Int): Int = unsupported("numbers")
+    override def getLong(row: Int): Long = unsupported("numbers")
+    override def getFloat(row: Int): Float = unsupported("numbers")
+    override def getDouble(row: Int): Double = unsupported("numbers")
+    override def getDecimal(row: Int, precision: Int, scale: Int): Decimal = unsupported("numbers")
   }
 }

@@ -17,21 +17,21 @@ import org.apache.spark.sql.execution.vectorized.ConstantColumnVector
 import org.apache.spark.sql.types.NullType
 import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnVector, ColumnarBatch}
 
-/** Decodes slices into Spark's rows, one slice at a time. A row is valid until the next one is asked for, which is Spark's
-  * own rule. It runs for every row, in every task: no boxing, no object for a row.
+/** Decodes slices into Spark's rows, one slice at a time. A row is valid until the next call of `next()`, as
+  * everywhere in Spark. This code runs for every row in every task: it does not box values or allocate per row.
   *
   * @param slices
   *   of rows in memory
   * @param allocator
-  *   given over: closed with this
+  *   closed with this iterator
   */
 final class SliceRows(arrowSchema: Array[Byte], slices: Iterator[Slice], allocator: BufferAllocator)
     extends Iterator[InternalRow]
     with AutoCloseable {
 
-  private[this] val ours = new ArrowSchema(arrowSchema)
-  private[this] var schema = ours
-  private[this] var decoder = new Decoder(ours, ours, allocator)
+  private[this] val sourceSchema = new ArrowSchema(arrowSchema)
+  private[this] var schema = sourceSchema
+  private[this] var decoder = new Decoder(sourceSchema, sourceSchema, allocator)
   private[this] var batch: ColumnarBatch = _
   private[this] var row = 0
   private[this] var until = 0
@@ -55,41 +55,42 @@ final class SliceRows(arrowSchema: Array[Byte], slices: Iterator[Slice], allocat
 
   private def load(slice: Slice): Unit = slice.rows match {
     case rows: ArrowRows =>
-      rows.schema.filter(_ ne schema).foreach(use)
+      rows.schema.filter(_ ne schema).foreach(switchTo)
       batch = new ColumnarBatch(decoder.read(rows), rows.count)
       row = slice.from
       until = slice.until
     case other => throw new IllegalStateException(s"rows that are not in memory: $other")
   }
 
-  private def use(written: ArrowSchema): Unit = {
-    if (!Arrays.equals(written.bytes, schema.bytes)) {
+  private def switchTo(batchSchema: ArrowSchema): Unit = {
+    if (!Arrays.equals(batchSchema.bytes, schema.bytes)) {
       decoder.close()
-      decoder = new Decoder(written, ours, allocator)
+      decoder = new Decoder(batchSchema, sourceSchema, allocator)
     }
-    schema = written
+    schema = batchSchema
   }
 }
 
-/** Reads batches that were written under one schema as columns of another: what is new there is null. */
-private final class Decoder(written: ArrowSchema, wanted: ArrowSchema, allocator: BufferAllocator)
+/** Reads batches of one schema as columns of another. Columns that the batch lacks are null. */
+private final class Decoder(batchSchema: ArrowSchema, sourceSchema: ArrowSchema, allocator: BufferAllocator)
     extends AutoCloseable {
-  private[this] val schema = Decoder.read(written)
-  private[this] val onHeap = HeapColumns.of(schema)
-  private[this] val vectors = Option.when(onHeap.isEmpty)(new Vectors(schema, allocator))
+  private[this] val schema = Decoder.read(batchSchema)
+  private[this] val heapColumns = HeapColumns.of(schema)
+  private[this] val arrowVectors = Option.when(heapColumns.isEmpty)(new ArrowVectors(schema, allocator))
 
-  /** For each column that is wanted, where it stands in what was written. */
-  private[this] val places: Option[Array[Int]] = Option.unless(Arrays.equals(written.bytes, wanted.bytes)) {
-    val names = schema.getFields.asScala.map(_.getName)
-    Decoder.read(wanted).getFields.asScala.map(field => names.indexOf(field.getName)).toArray
-  }
+  /** For each column of the source, its index in the batch; None if the schemas are equal. */
+  private[this] val columnIndexes: Option[Array[Int]] =
+    Option.unless(Arrays.equals(batchSchema.bytes, sourceSchema.bytes)) {
+      val names = schema.getFields.asScala.map(_.getName)
+      Decoder.read(sourceSchema).getFields.asScala.map(field => names.indexOf(field.getName)).toArray
+    }
 
   def read(rows: ArrowRows): Array[ColumnVector] = {
-    val columns = onHeap.fold(vectors.get.read(rows))(_.read(rows))
-    places.fold(columns)(_.map(i => if (i < 0) Decoder.nulls(rows.count) else columns(i)))
+    val columns = heapColumns.fold(arrowVectors.get.read(rows))(_.read(rows))
+    columnIndexes.fold(columns)(_.map(i => if (i < 0) Decoder.nulls(rows.count) else columns(i)))
   }
 
-  override def close(): Unit = vectors.foreach(_.close())
+  override def close(): Unit = arrowVectors.foreach(_.close())
 }
 
 private object Decoder {
@@ -102,8 +103,8 @@ private object Decoder {
   }
 }
 
-/** Arrow's own vectors, for what [[HeapColumns]] cannot read. One batch is in them at a time. */
-private final class Vectors(schema: Schema, allocator: BufferAllocator) extends AutoCloseable {
+/** Arrow's own vectors, for types that [[HeapColumns]] does not support. They hold one batch at a time. */
+private final class ArrowVectors(schema: Schema, allocator: BufferAllocator) extends AutoCloseable {
   private[this] val root = VectorSchemaRoot.create(schema, allocator)
   private[this] val loader = new VectorLoader(root)
 

@@ -6,77 +6,77 @@ import java.util.concurrent.atomic.AtomicLong
 import headwater.DataLossException
 import headwater.core.Slice
 
-/** The rows of planned batches, in the driver. A frame and its tasks refer to them by a number, and whoever planned the
-  * batch says when they go. A frame must not hold them itself: a program may keep the frames of long finished batches,
-  * and Python does so without knowing, until its garbage collector finds them.
+/** The rows of planned batches, in the driver. Frames and tasks refer to them by an id; the source that planned
+  * the batch drops them. A frame must not hold its rows: applications keep frames of finished batches, and Python
+  * does so unknowingly until its garbage collector runs.
   */
 object PlannedRows {
-  private val numbers = new AtomicLong
-  private val held = new ConcurrentHashMap[Long, IndexedSeq[Slice]]
+  private val ids = new AtomicLong
+  private val slicesById = new ConcurrentHashMap[Long, IndexedSeq[Slice]]
 
   def put(slices: IndexedSeq[Slice]): Long = {
-    val number = numbers.incrementAndGet()
-    held.put(number, slices)
-    number
+    val id = ids.incrementAndGet()
+    slicesById.put(id, slices)
+    id
   }
 
   /** @throws DataLossException after [[drop]] */
-  def get(number: Long): IndexedSeq[Slice] = Option(held.get(number)).getOrElse {
+  def get(id: Long): IndexedSeq[Slice] = Option(slicesById.get(id)).getOrElse {
     throw new DataLossException(
       "The rows of this frame are gone: its batch was committed, or its query stopped. A frame of a micro-batch can be " +
         "used until its batch is done; to keep its rows, write them somewhere."
     )
   }
 
-  def drop(number: Long): Unit = held.remove(number)
+  def drop(id: Long): Unit = slicesById.remove(id)
 }
 
-/** What a task carries. */
+/** The slices that one task reads. A task carries this object. */
 sealed trait TaskSlices extends Serializable {
   def slices: Seq[Slice]
 }
 
 object TaskSlices {
 
-  /** Some neighbouring slices of a held batch.
+  /** Adjacent slices of planned rows.
     *
-    * @param byNumber
-    *   for tasks that run in the driver's own JVM, as all do under `local[*]`. Spark serializes a task even there; this way
-    *   the slices stay where they are, and the task finds them by their number. Else they are packed when the task is sent.
+    * @param byId
+    *   for tasks that run in the driver's JVM, as under `local[*]`. Spark serializes tasks even there; by id the
+    *   slices are not copied. Otherwise the slices are serialized with the task.
     */
-  def apply(number: Long, from: Int, until: Int, byNumber: Boolean): TaskSlices =
-    new Held(number, from, until, byNumber)
+  def apply(id: Long, from: Int, until: Int, byId: Boolean): TaskSlices =
+    new ById(id, from, until, byId)
 
-  private final class Held(number: Long, from: Int, until: Int, byNumber: Boolean) extends TaskSlices {
-    override def slices: Seq[Slice] = PlannedRows.get(number).slice(from, until)
+  private final class ById(id: Long, from: Int, until: Int, byId: Boolean) extends TaskSlices {
+    override def slices: Seq[Slice] = PlannedRows.get(id).slice(from, until)
 
-    private def writeReplace(): AnyRef = if (byNumber) this else Packed(slices.toVector)
+    private def writeReplace(): AnyRef = if (byId) this else WithRows(slices.toVector)
   }
 
-  private final case class Packed(slices: Vector[Slice]) extends TaskSlices
+  private final case class WithRows(slices: Vector[Slice]) extends TaskSlices
 }
 
-/** BatchPlanner the rows of a batch into what one task each gets: neighbours stay together, in order. */
+/** Splits the slices of a batch into one part for each task. Adjacent slices stay together, in order. */
 object TaskSplitter {
 
-  /** A task that has less to do than this costs more to start than it saves. */
+  /** A smaller task costs more to start than it saves. */
   val MinBytes: Long = 256L << 10
 
-  /** A task travels in one message of at most `spark.rpc.message.maxSize`, 128 MiB by default. */
+  /** A task is sent in one message of at most `spark.rpc.message.maxSize`, 128 MiB by default. */
   val MaxBytes: Long = 16L << 20
 
-  /** Where each part ends, as an index into the slices. */
+  /** The end of each part, as an index into the slices. */
   def ends(slices: IndexedSeq[Slice], cores: Int, maxBytes: Long): Seq[Int] = {
-    val target = math.min(maxBytes, math.max(MinBytes, slices.map(_.weight).sum / cores + 1))
+    val target = math.min(maxBytes, math.max(MinBytes, slices.map(_.byteSize).sum / cores + 1))
     val ends = Vector.newBuilder[Int]
-    var weight = 0L
+    var partBytes = 0L
     slices.indices.foreach { i =>
-      // Cut where it leaves the part nearer to the target.
-      if (weight > 0 && weight + slices(i).weight / 2 > target) {
+      // Split where it leaves the part closer to the target.
+      if (partBytes > 0 && partBytes + slices(i).byteSize / 2 > target) {
         ends += i
-        weight = 0
+        partBytes = 0
       }
-      weight += slices(i).weight
+      partBytes += slices(i).byteSize
     }
     if (slices.nonEmpty) ends += slices.length
     ends.result()

@@ -19,10 +19,10 @@ import org.apache.spark.sql.execution.streaming.Offset
 import org.apache.spark.sql.headwater.BatchRows
 import org.apache.spark.sql.test.SharedSparkSession
 
-/** The contract of a V1 source, call by call, as Spark's one query thread would make the calls. */
+/** The contract of a V1 source, call by call, as Spark's query thread makes the calls. */
 class BufferedSourceContractSuite extends SharedSparkSession {
 
-  // The frame that getBatch gives is run here by hand.
+  // Runs the frame of getBatch.
   override protected def sparkConf =
     super.sparkConf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
 
@@ -44,7 +44,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
   private def latest(source: BufferedSource, start: Offset = null): Offset =
     source.latestOffset(start, source.getDefaultReadLimit).asInstanceOf[Offset]
 
-  /** As Spark reads an offset back from its log: not our class any more. */
+  /** An offset as Spark reads it from its offset log: not an instance of our class. */
   private def fromLog(offset: Offset): Offset = {
     val text = offset.json
     new Offset { override val json: String = text }
@@ -54,12 +54,12 @@ class BufferedSourceContractSuite extends SharedSparkSession {
 
   private def seq(offset: Offset): Long = SeqOffset.parse(offset.json).seq
 
-  test("the same window twice gives the same rows in the same order") {
+  test("the same window returns the same rows in the same order") {
     withSource() { (source, script) =>
       assert(latest(source) == null, "no data, no offset")
-      script.give(1, 2, 3)
+      script.add(1, 2, 3)
       val first = latest(source)
-      script.give(4, 5)
+      script.add(4, 5)
       val second = latest(source, first)
       assert(rows(source.getBatch(None, first)) == Seq(1, 2, 3))
       assert(rows(source.getBatch(Some(first), second)) == Seq(4, 5))
@@ -68,33 +68,33 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("offsets that come back from the log as plain JSON are as good as our own") {
+  test("offsets from Spark's offset log work like our own") {
     withSource() { (source, script) =>
       latest(source)
-      script.give(1, 2, 3)
+      script.add(1, 2, 3)
       val end = fromLog(latest(source))
       assert(latest(source, end) == end)
       assert(rows(source.getBatch(None, end)) == Seq(1, 2, 3))
       source.commit(end)
-      script.give(4)
+      script.add(4)
       assert(rows(source.getBatch(Some(end), fromLog(latest(source, end)))) == Seq(4))
     }
   }
 
-  test("an empty window is an empty frame with the right schema, and streaming") {
+  test("an empty window is an empty streaming frame with the schema") {
     withSource() { (source, script) =>
       latest(source)
-      script.give(1)
+      script.add(1)
       val end = latest(source)
       val empty = source.getBatch(Some(end), end)
       assert(rows(empty).isEmpty && empty.schema == Script.schema && empty.isStreaming)
     }
   }
 
-  test("a window that ends before it begins is refused, and nothing is dropped") {
+  test("a window that ends before its start is refused, and nothing is dropped") {
     withSource() { (source, script) =>
       latest(source)
-      script.give(1, 2, 3)
+      script.add(1, 2, 3)
       val end = latest(source)
       val back = SeqOffset.parse(end.json).copy(seq = 0)
       val error = intercept[InvalidOffsetException](source.getBatch(Some(end), back))
@@ -103,12 +103,12 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("commit twice, or below the last one, changes nothing, and the latter is warned of") {
+  test("a repeated or lower commit has no effect, and a lower one logs a warning") {
     withSource() { (source, script) =>
       latest(source)
-      script.give(1, 2)
+      script.add(1, 2)
       val first = latest(source)
-      script.give(3, 4)
+      script.add(3, 4)
       val second = latest(source, first)
       val log = new LogAppender("a late commit")
       withLogAppender(log) {
@@ -120,7 +120,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
       assert(
         log.loggingEvents.exists(_.getMessage.getFormattedMessage.contains("after a later one, ignored"))
       )
-      script.give(5)
+      script.add(5)
       assert(rows(source.getBatch(Some(second), latest(source, second))) == Seq(5))
     }
   }
@@ -128,7 +128,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
   test("a commit beyond the latest row is an error, and drops nothing") {
     withSource() { (source, script) =>
       latest(source)
-      script.give(1, 2)
+      script.add(1, 2)
       val end = latest(source)
       val beyond = SeqOffset.parse(end.json).copy(seq = 2)
       val error = intercept[InvalidOffsetException](source.commit(beyond))
@@ -137,10 +137,10 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("a dropped window can be planned; running it says which rows are lost") {
+  test("a dropped window can be planned; running it reports the lost rows") {
     withSource() { (source, script) =>
       latest(source)
-      script.give(1, 2, 3)
+      script.add(1, 2, 3)
       val end = latest(source)
       source.commit(end)
       val frame = source.getBatch(None, end)
@@ -152,12 +152,12 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("under failOnDataLoss=false a dropped window gives what is left of it, and counts what is not") {
+  test("with failOnDataLoss=false a dropped window returns the remaining rows, and counts the lost ones") {
     withSource("failOnDataLoss" -> "false") { (source, script) =>
       latest(source)
-      script.give(1, 2)
+      script.add(1, 2)
       val first = latest(source)
-      script.give(3)
+      script.add(3)
       val second = latest(source, first)
       source.commit(first)
       assert(rows(source.getBatch(None, second)) == Seq(3))
@@ -167,15 +167,15 @@ class BufferedSourceContractSuite extends SharedSparkSession {
   }
 
   test(
-    "a frame kept past its commit, or past the stop, says that its rows are gone, and holds none of them"
+    "a frame that is used after its commit or after the stop fails, and holds no rows"
   ) {
     withSource() { (source, script) =>
       latest(source)
-      script.give(1, 2, 3)
+      script.add(1, 2, 3)
       val end = latest(source)
       val (used, unused) = (source.getBatch(None, end), source.getBatch(None, end))
       assert(rows(used) == Seq(1, 2, 3))
-      script.give(4)
+      script.add(4)
       val next = latest(source, end)
       source.commit(end)
       val open = source.getBatch(Some(end), next)
@@ -188,14 +188,14 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("after a restart numbers go on, the last window can be planned, and running it is data loss") {
+  test("after a restart seqs continue, the last window can be planned, and running it is data loss") {
     withSource() { (source, script) =>
       val before = SeqOffset(script.name, "00000000000000aa", 9)
       val end = before.copy(seq = 14)
       val frame = source.getBatch(Some(fromLog(before)), fromLog(end))
       assert(source.metrics(Optional.empty()).get("rowsLost") == "0", "nobody asked for the rows yet")
       assert(latest(source, fromLog(end)) == end, "no new rows: the offset stays, to the letter")
-      script.give(15)
+      script.add(15)
       val next = latest(source, fromLog(end))
       assert(seq(next) == 15 && SeqOffset.parse(next.json).run != end.run)
       assert(rows(source.getBatch(Some(fromLog(end)), next)) == Seq(15))
@@ -207,11 +207,11 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("a window that begins in an earlier run says exactly what is missing") {
+  test("a window that begins in an earlier run reports exactly the missing rows") {
     withSource() { (source, script) =>
       val old = SeqOffset(script.name, "00000000000000aa", 5)
       source.getBatch(None, fromLog(old))
-      script.give(6, 7)
+      script.add(6, 7)
       val end = latest(source, fromLog(old))
       val error = intercept[DataLossException](rows(source.getBatch(None, end)))
       assert(error.getMessage.contains("lost the rows 0 to 5"))
@@ -238,7 +238,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
   test("a limit of one row is respected, inside an Arrow batch too") {
     withSource("maxRowsPerTrigger" -> "1") { (source, script) =>
       latest(source)
-      script.give(1, 2, 3)
+      script.add(1, 2, 3)
       var start: Offset = null
       val batches = (1 to 3).map { _ =>
         val end = latest(source, start)
@@ -254,43 +254,43 @@ class BufferedSourceContractSuite extends SharedSparkSession {
   test("a limit of Long.MaxValue takes all") {
     withSource("maxRowsPerTrigger" -> Long.MaxValue.toString) { (source, script) =>
       latest(source)
-      script.give(1, 2, 3)
+      script.add(1, 2, 3)
       assert(seq(latest(source)) == 2)
     }
   }
 
-  test("Trigger.Once asks for all there is, and gets it, whatever the limits") {
+  test("Trigger.Once reads everything, whatever the limits") {
     withSource("maxRowsPerTrigger" -> "1", "minRowsPerTrigger" -> "1") { (source, script) =>
       latest(source)
-      script.give(1, 2, 3)
+      script.add(1, 2, 3)
       assert(seq(source.latestOffset(null, ReadLimit.allAvailable()).asInstanceOf[Offset]) == 2)
     }
   }
 
-  test("a byte limit takes as many rows as fit, and always one") {
-    val weight = Script.arrow(Seq(1L)).bytes.length
-    withSource("maxBytesPerTrigger" -> (2 * weight + 1).toString) { (source, script) =>
+  test("a byte limit admits as many rows as fit, and at least one") {
+    val byteSize = Script.arrow(Seq(1L)).bytes.length
+    withSource("maxBytesPerTrigger" -> (2 * byteSize + 1).toString) { (source, script) =>
       latest(source)
-      (1L to 5L).foreach(script.give(_))
+      (1L to 5L).foreach(script.add(_))
       assert(seq(latest(source)) == 1)
     }
     withSource("maxBytesPerTrigger" -> "1") { (source, script) =>
       latest(source)
-      (1L to 5L).foreach(script.give(_))
+      (1L to 5L).foreach(script.add(_))
       assert(seq(latest(source)) == 0)
     }
   }
 
-  test("too few rows wait for more, or for the delay, whichever is first") {
+  test("fewer than minRowsPerTrigger wait for more rows or for the delay") {
     withSource("minRowsPerTrigger" -> "3", "maxTriggerDelay" -> "10s") { (source, script) =>
       latest(source)
-      script.give(1, 2)
+      script.add(1, 2)
       assert(latest(source) == null)
-      script.give(3)
+      script.add(3)
       val first = latest(source)
       assert(seq(first) == 2)
       source.getBatch(None, first)
-      script.give(4)
+      script.add(4)
       assert(latest(source, first) == first)
       script.nanoTime.addAndGet(TimeUnit.SECONDS.toNanos(10) - 1)
       assert(latest(source, first) == first)
@@ -298,14 +298,14 @@ class BufferedSourceContractSuite extends SharedSparkSession {
       val second = latest(source, first)
       assert(seq(second) == 3)
       source.getBatch(Some(first), second)
-      script.give(5)
+      script.add(5)
       assert(latest(source, second) == second, "the delay counts from the last batch")
       script.end()
       Script.await("the feed's end was not seen")(seq(latest(source, second)) == 4)
     }
   }
 
-  test("a least that the buffer cannot hold does not stop the stream") {
+  test("minRowsPerTrigger above the buffer's capacity does not stop the stream") {
     withSource("minRowsPerTrigger" -> "100", "bufferRows" -> "3", "maxTriggerDelay" -> "1h") {
       (source, script) =>
         latest(source)
@@ -315,7 +315,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("one batch may take all that the buffer holds, and the next one still comes before its commit") {
+  test("a batch may take the whole buffer, and the next one comes before its commit") {
     withSource("bufferRows" -> "3") { (source, script) =>
       latest(source)
       val step = script.offer(1L to 9L: _*)
@@ -334,11 +334,11 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("AvailableNow ends where the stream stood when it was first asked") {
+  test("AvailableNow ends at the first latestOffset") {
     withSource("availableNowWait" -> "1h", "maxRowsPerTrigger" -> "2") { (source, script) =>
       source.prepareForTriggerAvailableNow()
       val first = inBackground(latest(source))
-      script.give(1, 2, 3)
+      script.add(1, 2, 3)
       script.end()
       assert(seq(resultOf(first)) == 1)
       assert(seq(latest(source, resultOf(first))) == 2)
@@ -347,7 +347,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("AvailableNow does not wait for rows that a full buffer keeps out, and takes none that come later") {
+  test("AvailableNow does not wait for rows beyond a full buffer, and reads no later ones") {
     withSource("availableNowWait" -> "1h", "bufferRows" -> "2") { (source, script) =>
       source.prepareForTriggerAvailableNow()
       val first = inBackground(latest(source))
@@ -360,11 +360,11 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("AvailableNow gives up waiting for a live feed") {
+  test("AvailableNow stops waiting for a live feed after availableNowWait") {
     withSource("availableNowWait" -> "3s", "minRowsPerTrigger" -> "50") { (source, script) =>
       source.prepareForTriggerAvailableNow()
       val first = inBackground(latest(source))
-      script.give(7)
+      script.add(7)
       Option(resultOf(first)).foreach(end =>
         assert(seq(end) == 0, "fewer than the least, but no more will come")
       )
@@ -372,41 +372,41 @@ class BufferedSourceContractSuite extends SharedSparkSession {
   }
 
   test(
-    "AvailableNow ends its wait when the feed says that it has caught up, and takes none that come later"
+    "AvailableNow stops waiting when the feed has caught up, and reads no later rows"
   ) {
     Seq(Seq.empty[Long], Seq(1L, 2L)).foreach { values =>
       withSource("availableNowWait" -> "1h") { (source, script) =>
         source.prepareForTriggerAvailableNow()
         val first = inBackground(latest(source))
-        if (values.nonEmpty) script.give(values: _*)
+        if (values.nonEmpty) script.add(values: _*)
         script.caughtUp()
         val end = resultOf(first)
         assert(Option(end).map(seq) == Option.when(values.nonEmpty)(values.length - 1L))
-        script.give(3, 4) // the feed lives on
+        script.add(3, 4) // the feed continues
         assert(latest(source, end) == end, "unchanged: this ends the query")
         if (end != null) assert(rows(source.getBatch(None, end)) == values)
       }
     }
   }
 
-  test("a feed that caught up before AvailableNow asks is not waited for") {
+  test("AvailableNow does not wait for a feed that has already caught up") {
     withSource("availableNowWait" -> "1h") { (source, script) =>
       latest(source)
-      script.give(1)
+      script.add(1)
       script.caughtUp()
-      script.give(2)
+      script.add(2)
       source.prepareForTriggerAvailableNow()
       assert(seq(resultOf(inBackground(latest(source)))) == 1)
     }
   }
 
-  test("a feed that has caught up may give more: too few rows still wait") {
+  test("minRowsPerTrigger still holds after a feed has caught up") {
     withSource("minRowsPerTrigger" -> "3", "maxTriggerDelay" -> "1h") { (source, script) =>
       latest(source)
-      script.give(1, 2)
+      script.add(1, 2)
       script.caughtUp()
       assert(latest(source) == null)
-      script.give(3)
+      script.add(3)
       assert(seq(latest(source)) == 2)
     }
   }
@@ -414,7 +414,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
   test("a failure after the feed has caught up is raised, after the rows before it") {
     withSource("availableNowWait" -> "1h") { (source, script) =>
       latest(source)
-      script.give(1)
+      script.add(1)
       script.caughtUp()
       script.fail(new RuntimeException("afterwards"))
       val end = latest(source)
@@ -428,16 +428,16 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     withSource("availableNowWait" -> "1h") { (source, script) =>
       source.prepareForTriggerAvailableNow()
       val waiting = inBackground(latest(source))
-      script.give(1)
+      script.add(1)
       source.stop()
       assert(seq(resultOf(waiting)) == 0)
     }
   }
 
-  test("the rows given before a failure are read first, then the failure is the query's") {
+  test("rows before a failure are read first, then the query fails") {
     withSource() { (source, script) =>
       latest(source)
-      script.give(1, 2)
+      script.add(1, 2)
       script.fail(new RuntimeException("the upstream said no"))
       val end = latest(source)
       assert(rows(source.getBatch(None, end)) == Seq(1, 2))
@@ -450,12 +450,12 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("rows that come with the failure, at any moment, are read before it is raised") {
+  test("rows appended right before a failure are read before it is raised") {
     (1 to 300).foreach { i =>
       withSource() { (source, script) =>
         latest(source)
         val steps = inBackground {
-          script.give(1, 2, 3)
+          script.add(1, 2, 3)
           script.fail(new RuntimeException("gone"))
         }
         var start: Offset = null
@@ -475,12 +475,12 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("a feed that fails while AvailableNow waits for it fails the run, after the rows it gave") {
+  test("a feed that fails while AvailableNow waits fails the run, after its rows") {
     Seq(Seq.empty[Long], Seq(1L, 2L)).foreach { values =>
       withSource("availableNowWait" -> "1h") { (source, script) =>
         source.prepareForTriggerAvailableNow()
         val first = inBackground(scala.util.Try(latest(source)))
-        if (values.nonEmpty) script.give(values: _*)
+        if (values.nonEmpty) script.add(values: _*)
         script.fail(new RuntimeException("no more"))
         val after = resultOf(first).map(end => { assert(seq(end) == values.length - 1); latest(source, end) })
         assert(after.failed.get.getMessage.contains("no more"))
@@ -488,7 +488,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("a failure behind the end of an AvailableNow run is not that run's") {
+  test("a failure after the end of an AvailableNow run does not fail it") {
     withSource("availableNowWait" -> "1h", "bufferRows" -> "2") { (source, script) =>
       source.prepareForTriggerAvailableNow()
       val first = inBackground(latest(source))
@@ -501,15 +501,15 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("a kept frame, and a kept source that was stopped, hold no rows") {
+  test("a kept frame and a stopped source hold no rows") {
     withSource() { (source, script) =>
       latest(source)
-      script.give(1, 2, 3)
+      script.add(1, 2, 3)
       val end = latest(source)
       val frame = source.getBatch(None, end)
       assert(rows(frame) == Seq(1, 2, 3))
       val batch = script.watchLast()
-      script.give(4)
+      script.add(4)
       val waiting = script.watchLast()
       source.commit(end)
       awaitCollected(batch)
@@ -529,10 +529,10 @@ class BufferedSourceContractSuite extends SharedSparkSession {
       !isHeld(rows)
     }
 
-  test("a batch that is planned after the stop holds nothing either") {
+  test("a batch that is planned after the stop holds no rows") {
     withSource() { (source, script) =>
       latest(source)
-      script.give(1)
+      script.add(1)
       val end = latest(source)
       val rowsOfIt = script.watchLast()
       source.stop()
@@ -542,7 +542,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("stop before the start, and twice, is nothing special, and a stopped source starts no feed") {
+  test("stop may come before the start and twice, and a stopped source starts no feed") {
     withSource() { (source, script) =>
       source.stop()
       source.stop()
@@ -551,10 +551,10 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("stop works on an interrupted thread, and leaves the interrupt for its owner") {
+  test("stop works on an interrupted thread, and keeps the interrupt") {
     withSource() { (source, script) =>
       latest(source)
-      script.give(1)
+      script.add(1)
       Thread.currentThread().interrupt()
       source.stop()
       assert(Thread.interrupted())
@@ -573,7 +573,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("stop is bounded when the feed cannot be moved") {
+  test("stop is bounded when the feed does not end") {
     @volatile var release = false
     val stubborn = new Feed {
       override def run(out: RowSink): Unit = while (!release) {
@@ -591,7 +591,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     assert(thread.failure.isEmpty)
   }
 
-  test("the time in which the feed was blocked is counted, also while it is") {
+  test("blockedMs counts the time in which the feed is blocked, also while it is") {
     withSource("bufferRows" -> "1") { (source, script) =>
       def blockedMs = source.metrics(Optional.empty()).get("blockedMs")
       latest(source)
@@ -607,25 +607,25 @@ class BufferedSourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("metrics tell what the source knows") {
+  test("metrics report the state of the source") {
     withSource("maxRowsPerTrigger" -> "2") { (source, script) =>
       def metrics = source.metrics(Optional.empty()).asScala
       assert(metrics("rowsRead") == "0", "before the start, too")
       latest(source)
-      script.give(1, 2, 3)
+      script.add(1, 2, 3)
       script.nanoTime.addAndGet(TimeUnit.MILLISECONDS.toNanos(40))
       val end = latest(source)
       source.getBatch(None, end)
       assert(seq(source.reportLatestOffset().asInstanceOf[Offset]) == 2)
       assert(seq(source.getOffset.get) == 2)
-      val weight = Script.arrow(Seq(1, 2, 3)).bytes.length
+      val byteSize = Script.arrow(Seq(1, 2, 3)).bytes.length
       assert(
         metrics == Map(
           "rowsInBatch" -> "2",
           "rowsRead" -> "3",
           "rowsLost" -> "0",
           "waitingRows" -> "1",
-          "waitingBytes" -> (weight - weight * 2 / 3).toString,
+          "waitingBytes" -> (byteSize - byteSize * 2 / 3).toString,
           "blockedMs" -> "0",
           "lagMs" -> "40"
         )

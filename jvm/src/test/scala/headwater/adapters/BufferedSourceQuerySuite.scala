@@ -15,7 +15,7 @@ import org.apache.spark.sql.functions._
 import org.apache.spark.sql.streaming.{StreamTest, StreamingQuery, StreamingQueryException, Trigger}
 import org.scalatest.concurrent.Eventually
 
-/** Whole queries, in the style of Spark's own suites: what was given arrives once, in order, whatever the query does. */
+/** Queries in the style of Spark's own suites: rows arrive once, in order, whatever the query does. */
 class BufferedSourceQuerySuite extends StreamTest with Eventually {
   import testImplicits._
 
@@ -41,16 +41,16 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
       .get
       .asInstanceOf[BufferedSource]
 
-  /** Gives rows to the running feed; checks that follow wait until the query has committed them. */
-  private case class Give(script: Script, values: Long*) extends AddData {
+  /** Adds rows to the running feed; later checks wait until the query has committed them. */
+  private case class AddRows(script: Script, values: Long*) extends AddData {
     override def addData(query: Option[StreamExecution]): (SparkDataStream, AnyOffset) = {
-      script.give(values: _*)
+      script.add(values: _*)
       val source = sourceOf(query.get)
       (source, source.reportLatestOffset())
     }
   }
 
-  /** Every trigger reports, those without a batch too. */
+  /** Every trigger reports progress, also without a batch. */
   private val startReportingAll =
     StartStream(additionalConfs = Map("spark.sql.streaming.noDataProgressEventInterval" -> "1"))
 
@@ -62,14 +62,14 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
 
   private def lastSource(query: StreamExecution) = query.lastProgress.sources.head
 
-  test("rows given to a running query arrive once, in order") {
+  test("rows of a running query arrive once, in order") {
     val script = newScript()
     testStream(read(script))(
       StartStream(),
-      Give(script, 1, 2, 3),
+      AddRows(script, 1, 2, 3),
       CheckAnswer(1L, 2L, 3L),
-      Give(script, 4),
-      Give(script, 5, 6),
+      AddRows(script, 4),
+      AddRows(script, 5, 6),
       CheckAnswer(1L, 2L, 3L, 4L, 5L, 6L)
     )
   }
@@ -86,11 +86,11 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
     )
   }
 
-  test("limits are exact in every batch, and progress agrees with what was given") {
+  test("limits are exact in every batch, and progress agrees with the rows") {
     val script = newScript()
     testStream(read(script, "maxRowsPerTrigger" -> "2"))(
       StartStream(),
-      Give(script, 1, 2, 3, 4, 5),
+      AddRows(script, 1, 2, 3, 4, 5),
       CheckAnswer(1L, 2L, 3L, 4L, 5L),
       Execute { query =>
         eventually(timeout(streamingTimeout)) {
@@ -108,25 +108,25 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
     )
   }
 
-  test("one batch takes all that the buffer holds, and the next one still comes") {
+  test("a batch takes the whole buffer, and the next one still comes") {
     val script = newScript()
     testStream(read(script, "bufferRows" -> "3"))(
       StartStream(),
-      Give(script, 1 to 20 map (_.toLong): _*),
+      AddRows(script, 1 to 20 map (_.toLong): _*),
       CheckAnswer(1 to 20 map (_.toLong): _*),
       Execute { query => assert(query.recentProgress.forall(_.numInputRows <= 3)) }
     )
   }
 
-  test("after a clean stop a restart goes on with the next number, and loses nothing that was committed") {
+  test("after a clean stop a restart continues with the next seq, and loses nothing that was committed") {
     val script = newScript()
     testStream(read(script))(
       StartStream(),
-      Give(script, 1, 2, 3),
+      AddRows(script, 1, 2, 3),
       CheckAnswer(1L, 2L, 3L),
       StopStream,
       StartStream(),
-      Give(script, 4, 5),
+      AddRows(script, 4, 5),
       CheckNewAnswer(4L, 5L),
       Execute { query =>
         eventually(timeout(streamingTimeout))(assert(SeqOffset.parse(lastSource(query).endOffset).seq == 4))
@@ -139,7 +139,7 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
   }
 
   test(
-    "a batch that did not finish is lost with the process that held it, and the query says so when it runs it"
+    "an unfinished batch is lost with its process, and the query reports it when it runs the batch"
   ) {
     val script = newScript()
     withTempDir { checkpoint =>
@@ -157,7 +157,7 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
       }
 
       val (broken, _) = start(fail = true)
-      script.give(1, 2, 3)
+      script.add(1, 2, 3)
       intercept[StreamingQueryException](broken.awaitTermination())
 
       val (lost, _) = start(fail = false)
@@ -166,7 +166,7 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
       assert(rootCause(error).getMessage.contains("lost the rows 0 to 2: they were in the memory of run"))
 
       val (goesOn, seen) = start(fail = false, "failOnDataLoss" -> "false")
-      script.give(4, 5)
+      script.add(4, 5)
       eventually(timeout(streamingTimeout)) {
         assert(seen.synchronized(seen.toSeq) == Seq(Seq(), Seq(4L, 5L)))
         val progress = goesOn.recentProgress.map(_.sources.head)
@@ -177,7 +177,7 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
     }
   }
 
-  test("AvailableNow with limits takes several batches and ends by itself while the feed goes on") {
+  test("AvailableNow with limits runs several batches and ends while the feed continues") {
     val script = newScript()
     withTempDir { checkpoint =>
       def run(values: Long*): Seq[(Long, Seq[Long])] = {
@@ -194,7 +194,7 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
           .start()
         script.offer(
           values: _*
-        ) // more than the buffer holds: the feed is blocked, so this is all there is for now
+        ) // more than the buffer holds: the feed is blocked
         assert(query.awaitTermination(60000))
         seen.toSeq
       }
@@ -218,7 +218,7 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
     val script = newScript()
     testStream(read(script))(
       startReportingAll,
-      Give(script, 1, 2),
+      AddRows(script, 1, 2),
       Execute { _ => script.end() },
       CheckAnswer(1L, 2L),
       Execute { query =>
@@ -228,11 +228,11 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
     )
   }
 
-  test("a feed that fails fails the query with its own error, after the rows it gave") {
+  test("a failing feed fails the query with its own error, after its rows") {
     val script = newScript()
     testStream(read(script))(
       StartStream(),
-      Give(script, 1, 2),
+      AddRows(script, 1, 2),
       CheckAnswer(1L, 2L),
       Execute { _ => script.fail(new java.io.IOException("the line is dead")) },
       ExpectFailure[FeedFailedException] { error =>
@@ -252,7 +252,7 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
         ()
       }
       .start()
-    script.give(1, 2, 3)
+    script.add(1, 2, 3)
     eventually(timeout(streamingTimeout)) {
       assert(seen.synchronized(seen.toSeq) == Seq((3L, 3L, Seq(1L, 2L, 3L))))
       // Spark counts scans; the exact number is in the metrics.
@@ -267,7 +267,7 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
     val rows = read(script)
     testStream(rows.union(rows))(
       StartStream(),
-      Give(script, 1, 2),
+      AddRows(script, 1, 2),
       CheckAnswer(1L, 1L, 2L, 2L),
       Execute { query =>
         eventually(timeout(streamingTimeout)) {
@@ -279,22 +279,22 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
     )
   }
 
-  test("two queries of one definition are two feeds, and both are exact") {
+  test("two queries of one definition have two feeds, and both are exact") {
     val script = newScript()
     val rows = read(script)
-    testStream(rows)(StartStream(), Give(script, 1, 2), CheckAnswer(1L, 2L))
-    testStream(rows)(StartStream(), Give(script, 3), CheckAnswer(3L))
+    testStream(rows)(StartStream(), AddRows(script, 1, 2), CheckAnswer(1L, 2L))
+    testStream(rows)(StartStream(), AddRows(script, 3), CheckAnswer(3L))
     assert(script.feedsMade == 2)
   }
 
-  test("a union whose order changed between two runs is refused by name") {
+  test("a union whose order changed between runs is refused by name") {
     val (one, two) = (newScript(), newScript())
     withTempDir { checkpoint =>
       def start(rows: DataFrame) =
         rows.writeStream.option("checkpointLocation", checkpoint.getCanonicalPath).format("noop").start()
       val query = start(read(one).union(read(two)))
-      one.give(1)
-      two.give(2)
+      one.add(1)
+      two.add(2)
       query.processAllAvailable()
       query.stop()
       val error = intercept[StreamingQueryException](start(read(two).union(read(one))).awaitTermination())
@@ -307,7 +307,7 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
     }
   }
 
-  test("when a sibling cannot be made, no feed is left running") {
+  test("if another source of the query cannot be created, no feed is left running") {
     val script = newScript()
     val broken = spark.readStream.format(classOf[ScriptProvider].getName).option("source", "broken").load()
     val query = read(script).union(broken).writeStream.format("noop").start()
@@ -327,18 +327,18 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
       .select($"value")
     testStream(unique)(
       StartStream(),
-      Give(script, 10, 11, 10, 11, 12),
+      AddRows(script, 10, 11, 10, 11, 12),
       CheckAnswer(10L, 11L, 12L),
-      Give(script, 12, 20, 20),
+      AddRows(script, 12, 20, 20),
       CheckNewAnswer(20L),
       StopStream,
       StartStream(),
-      Give(script, 20, 21, 5),
+      AddRows(script, 20, 21, 5),
       CheckNewAnswer(21L)
     )
   }
 
-  test("stopping a query that waits, works or was never used leaves no thread") {
+  test("stopping a query that is idle, busy or unused leaves no thread") {
     val script = newScript()
     testStream(read(script, "bufferRows" -> "1"))(
       StartStream(),

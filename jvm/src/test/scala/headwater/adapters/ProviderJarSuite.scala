@@ -19,43 +19,46 @@ class ProviderJarSuite extends AnyFunSuite {
     finally Files.delete(jar)
   }
 
-  // Words of Java, names of classes, and one as long as can be: all are good names.
+  // Java keywords, class names and the longest name are all valid.
   private val names = Seq("letters", "L", "class", "Object", "NamedProvider", "a_1_B", "x" * 64)
 
-  test("the provider that is made has the name asked for, and is what Spark can make without arguments") {
+  test("the generated provider has the name, and a constructor without arguments") {
     names.foreach { name =>
       withJar(name) { loader =>
-        val made = loader.loadClass(ProviderJar.className(name))
-        assert(made.getClassLoader == loader, "it came from the jar")
-        assert(Modifier.isPublic(made.getModifiers) && Modifier.isFinal(made.getModifiers))
-        val provider = made.getConstructor().newInstance().asInstanceOf[NamedProvider]
+        val providerClass = loader.loadClass(ProviderJar.className(name))
+        assert(providerClass.getClassLoader == loader, "it came from the jar")
+        assert(Modifier.isPublic(providerClass.getModifiers) && Modifier.isFinal(providerClass.getModifiers))
+        val provider = providerClass.getConstructor().newInstance().asInstanceOf[NamedProvider]
         assert(provider.shortName() == name)
       }
     }
   }
 
-  test("Spark's way of looking for formats finds it, among ours") {
+  test("Spark finds the generated provider among ours") {
     names.foreach { name =>
       withJar(name) { loader =>
-        val found =
+        val formats =
           ServiceLoader.load(classOf[DataSourceRegister], loader).asScala.map(p => p.shortName() -> p).toMap
-        assert(found(name).getClass.getName == ProviderJar.className(name))
-        assert(found.contains("headwater") && found.contains("random_alpha"), "the others are still there")
+        assert(formats(name).getClass.getName == ProviderJar.className(name))
+        assert(
+          formats.contains("headwater") && formats.contains("random_alpha"),
+          "the others are still there"
+        )
       }
     }
   }
 
-  test("several names live side by side in one class loader") {
+  test("several generated providers work in one class loader") {
     val jars = Seq("one", "two").map(ProviderJar.write)
     try
       Using.resource(new URLClassLoader(jars.map(_.toUri.toURL).toArray, getClass.getClassLoader)) { loader =>
-        val found = ServiceLoader.load(classOf[DataSourceRegister], loader).asScala.map(_.shortName()).toSeq
-        assert(Seq("one", "two").forall(name => found.count(_ == name) == 1))
+        val formats = ServiceLoader.load(classOf[DataSourceRegister], loader).asScala.map(_.shortName()).toSeq
+        assert(Seq("one", "two").forall(name => formats.count(_ == name) == 1))
       }
     finally jars.foreach(Files.delete(_))
   }
 
-  test("it tells spark.read to be spark.readStream, by its own name") {
+  test("spark.read fails with a hint to spark.readStream, with the format's name") {
     withJar("letters") { loader =>
       val provider =
         loader

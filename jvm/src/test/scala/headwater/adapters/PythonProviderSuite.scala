@@ -13,7 +13,7 @@ import org.apache.spark.sql.DataFrame
 import org.apache.spark.sql.streaming.{StreamTest, StreamingQuery, StreamingQueryException, Trigger}
 import org.apache.spark.sql.types.{IntegerType, StructType}
 
-/** A source in Python as a user of Spark meets it. Python does what the test says. */
+/** A source in Python as used from Spark, with a scripted Python. */
 class PythonProviderSuite extends StreamTest {
 
   private def load(options: (String, String)*): DataFrame =
@@ -23,7 +23,7 @@ class PythonProviderSuite extends StreamTest {
     Bridge.open(unix = true)
     TestConnection
       .to(Bridge.current.server)
-      .close() // from here on the threads of the application's one bridge are there
+      .close() // from now on the threads of the bridge exist
     Script.await("no timer")(NoThreadLeft.ours.exists(_.getName == "headwater-bridge-timer"))
     val before = NoThreadLeft.ours
     Using.resource(new ScriptedPython(Bridge.current.server)) { python =>
@@ -36,21 +36,21 @@ class PythonProviderSuite extends StreamTest {
 
   private def refused(): String = intercept[BridgeException](load("source" -> "letters")).getMessage
 
-  private def describe(python: ScriptedPython, question: JsonNode): Unit = {
-    val answer = Json.mapper.createObjectNode()
-    answer
+  private def describe(python: ScriptedPython, request: JsonNode): Unit = {
+    val response = Json.mapper.createObjectNode()
+    response
       .put("name", "numbers")
       .put("schema", Script.schema.json)
       .put("arrowSchema", Base64.getEncoder.encodeToString(Script.arrowSchema.serializeAsMessage()))
       .put("description", "numbers(of='me')")
-    python.answer(question, answer.toString)
+    python.respond(request, response.toString)
   }
 
-  /** What a feed does once it is open. */
+  /** Runs when a feed is open. */
   private def onFeed(python: ScriptedPython)(send: TestConnection => Unit): Unit =
-    python.onOpen = { question =>
-      val feed = python.connect(question.path("feed").asText)
-      python.answer(question, "{}")
+    python.onOpen = { request =>
+      val feed = python.connect(request.path("feed").asText)
+      python.respond(request, "{}")
       feed.send(ArrowBytes.schema)
       send(feed)
     }
@@ -65,7 +65,7 @@ class PythonProviderSuite extends StreamTest {
     spark.table(table).collect().map(_.getLong(0)).toSeq
   }
 
-  test("without a Python, load says what to do, whether the bridge is open or not") {
+  test("without a Python process load fails with a remedy, whether the bridge is open or not") {
     assert(refused().contains("No Python process is attached"))
     assert(refused().contains("call hw.attach(spark) there"))
     Bridge.open(unix = true)
@@ -73,39 +73,39 @@ class PythonProviderSuite extends StreamTest {
     assert(refused().contains("call hw.attach(spark) there"))
   }
 
-  test("when Python has gone, load says so; when it has come back, load works") {
+  test("load fails while Python is disconnected, and works when it is back") {
     withPython(_ => load("source" -> "numbers"))
     assert(refused() == "The Python process that this source runs in is gone.")
     withPython(_ => load("source" -> "numbers"))
   }
 
-  test("the bridge is opened once, and says where it is and what to say there") {
-    val said = Bridge.open(unix = true)
-    assert(Bridge.open(unix = false) == said)
-    val json = Json.mapper.readTree(said)
+  test("the bridge is opened once, and returns its address and secret") {
+    val address = Bridge.open(unix = true)
+    assert(Bridge.open(unix = false) == address)
+    val json = Json.mapper.readTree(address)
     assert(json.path("address").asText == Bridge.current.server.address)
     assert(json.path("secret").asText == Bridge.current.server.secret && json.size == 2)
     assert(Bridge.status() == "{}")
   }
 
-  test("without the option source, load says that it is needed") {
+  test("load without the option source names it") {
     val error = intercept[InvalidOptionException](load("len" -> "5"))
     assert(error.getMessage.startsWith("Source 'headwater' needs the option 'source': the name of a source"))
   }
 
-  test("load asks Python for the schema, with the author's options as they were written, and no others") {
+  test("load requests the schema from Python, with exactly the author's options as written") {
     withPython { python =>
       val frame =
         load("source" -> "numbers", "baseUrl" -> "a B", "maxRowsPerTrigger" -> "7", "on_error" -> "end")
       assert(frame.schema == Script.schema && frame.isStreaming)
-      val question = python.all.head
-      assert(question.path("ask").asText == "load" && question.path("source").asText == "numbers")
-      assert(question.path("options") == Json.mapper.readTree("""{"baseUrl":"a B"}"""))
-      assert(!question.has("schema"))
+      val request = python.all.head
+      assert(request.path("ask").asText == "load" && request.path("source").asText == "numbers")
+      assert(request.path("options") == Json.mapper.readTree("""{"baseUrl":"a B"}"""))
+      assert(!request.has("schema"))
     }
   }
 
-  test("a schema of the user's goes to Python, which knows what to say of it") {
+  test("a user-defined schema is sent to Python") {
     withPython { python =>
       python.onLoad = python.refuse(_, """{"kind":"option","message":"has a schema of its own"}""")
       val error = intercept[InvalidOptionException] {
@@ -116,7 +116,7 @@ class PythonProviderSuite extends StreamTest {
     }
   }
 
-  test("an option of ours that cannot be used is refused, by the source's own name") {
+  test("an invalid headwater option is refused with the name of the source") {
     withPython { _ =>
       Seq("numbers", "numbers@17").foreach { source =>
         val error = intercept[InvalidOptionException](load("source" -> source, "concurrency" -> "0"))
@@ -125,7 +125,7 @@ class PythonProviderSuite extends StreamTest {
     }
   }
 
-  test("what Python says of an option is what load throws") {
+  test("load throws Python's message about an option") {
     withPython { python =>
       python.onLoad =
         python.refuse(_, """{"kind":"option","message":"Source 'numbers' has no option 'x'."}""")
@@ -134,27 +134,27 @@ class PythonProviderSuite extends StreamTest {
     }
   }
 
-  test("rows that Python sends are the query's, and AvailableNow ends when the feed has ended") {
+  test("the query reads Python's rows, and AvailableNow ends when the feed has ended") {
     withPython { python =>
       onFeed(python)(_.send(ArrowBytes.batch(1L to 5L) ++ ArrowBytes.batch(6L to 9L) ++ ArrowBytes.end))
       assert(runNow(load("source" -> "numbers", "availableNowWait" -> "1h")) == (1L to 9L))
       val (opens, stops) =
-        (python.asked.filter(_.startsWith("open")), python.asked.filter(_.startsWith("stop")))
+        (python.requestLines.filter(_.startsWith("open")), python.requestLines.filter(_.startsWith("stop")))
       assert(opens.length == 1 && stops == opens.map(_.replace("open", "stop")))
       assert(Bridge.status() == "{}")
     }
   }
 
-  test("AvailableNow ends when all feeds have said that they caught up, and they are stopped") {
+  test("AvailableNow ends when all shards have caught up, and stops them") {
     withPython { python =>
       onFeed(python)(_.send(ArrowBytes.batch(Seq(1), "headwater.caught_up" -> "")))
       val rows = runNow(load("source" -> "numbers", "availableNowWait" -> "1h", "concurrency" -> "3"))
       assert(rows == Seq(1, 1, 1))
-      assert(python.asked.count(_.startsWith("stop")) == 3)
+      assert(python.requestLines.count(_.startsWith("stop")) == 3)
     }
   }
 
-  test("Python is told what to open: the source, its options and policies, the shard, and whose it is") {
+  test("the request to open contains the source, its options, the shard and the query") {
     withPython { python =>
       onFeed(python)(_.send(ArrowBytes.end))
       val table = s"t${System.nanoTime()}"
@@ -180,7 +180,7 @@ class PythonProviderSuite extends StreamTest {
     }
   }
 
-  test("what a feed failed with fails the query, with Python's words, after the rows before it") {
+  test("a failure in Python fails the query with its message, after the rows before it") {
     withPython { python =>
       val words = "ValueError: no\nTraceback (most recent call last)"
       onFeed(python)(_.send(ArrowBytes.batch(Seq(1, 2)) ++ ArrowBytes.note("headwater.failure" -> words)))
@@ -192,7 +192,7 @@ class PythonProviderSuite extends StreamTest {
     }
   }
 
-  test("a query that is stopped stops its feeds, shows what it reads, and the connection goes on") {
+  test("stopping a query stops its feeds, and keeps the connection") {
     withPython { python =>
       onFeed(python)(_.send(ArrowBytes.batch(Seq(1, 2))))
       (1 to 3).foreach { _ =>
@@ -204,7 +204,11 @@ class PythonProviderSuite extends StreamTest {
         query.stop()
         assert(Bridge.isConnected && Bridge.status() == "{}")
       }
-      assert(python.asked.count(_.startsWith("open")) == 3 && python.asked.count(_.startsWith("stop")) == 3)
+      assert(
+        python.requestLines.count(_.startsWith("open")) == 3 && python.requestLines.count(
+          _.startsWith("stop")
+        ) == 3
+      )
     }
   }
 

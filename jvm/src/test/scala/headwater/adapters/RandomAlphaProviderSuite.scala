@@ -12,7 +12,7 @@ import org.apache.spark.sql.streaming.{StreamTest, Trigger}
 import org.apache.spark.sql.types.{StringType, StructType, TimestampType}
 import org.scalatest.prop.TableDrivenPropertyChecks
 
-/** `random_alpha` as a user of Scala meets it. */
+/** `random_alpha` as used from Scala. */
 class RandomAlphaProviderSuite extends StreamTest with TableDrivenPropertyChecks {
 
   private def reader(options: (String, String)*) =
@@ -36,7 +36,7 @@ class RandomAlphaProviderSuite extends StreamTest with TableDrivenPropertyChecks
     assert(reader("len" -> "5").load().schema == schema)
   }
 
-  test("rows have the length asked for and the time at which they were made") {
+  test("rows have the requested length and their creation time") {
     val before = Instant.now()
     val rows = collect("len" -> "7", "rowsPerSecond" -> "0", "bufferRows" -> "20000")
     val after = Instant.now()
@@ -49,14 +49,14 @@ class RandomAlphaProviderSuite extends StreamTest with TableDrivenPropertyChecks
     assert(rows.exists(_._1.getNanos / 1000 % 1000 != 0), "microseconds, not milliseconds")
   }
 
-  test("two streams with one seed are alike, two without are not") {
+  test("streams with the same seed are equal, streams without a seed differ") {
     def values(options: (String, String)*) =
       collect(options ++ Seq("len" -> "9", "rowsPerSecond" -> "0", "bufferRows" -> "100"): _*).map(_._2)
     assert(values("seed" -> "-5") == values("seed" -> "-5"))
     assert(values() != values())
   }
 
-  test("options that cannot be used are refused by load, with option, value and what is allowed") {
+  test("load refuses invalid options with the option, the value and what is allowed") {
     val cases = Table(
       ("options", "message"),
       (
@@ -92,7 +92,7 @@ class RandomAlphaProviderSuite extends StreamTest with TableDrivenPropertyChecks
     }
   }
 
-  test("a schema of the user's is refused") {
+  test("a user-defined schema is refused") {
     val error = intercept[InvalidOptionException](reader("len" -> "5").schema("a INT").load())
     assert(
       error.getMessage.contains(
@@ -109,7 +109,7 @@ class RandomAlphaProviderSuite extends StreamTest with TableDrivenPropertyChecks
     assert(error.getMessage.contains("""use spark.readStream.format("random_alpha")"""))
   }
 
-  test("after a restart a seeded stream goes on where it was") {
+  test("a seeded stream continues after a restart") {
     withTempDir { checkpoint =>
       val seen = new java.util.concurrent.ConcurrentLinkedQueue[String]
       (1 to 3).foreach { _ =>

@@ -14,7 +14,7 @@ class RandomAlphaSuite extends AnyFunSuite {
 
   private val arrowSchema = RandomAlpha.arrowSchema.serializeAsMessage()
 
-  /** Runs a feed until it has given `rows` rows, and returns them as Spark would see them. */
+  /** Runs a feed until it has appended `rows` rows, and returns them as Spark sees them. */
   private def take(feed: RandomAlpha, rows: Int): Seq[(Long, String)] = {
     val taken = mutable.Buffer.empty[(Long, String)]
     feed.run(TestSink { batch =>
@@ -26,7 +26,7 @@ class RandomAlphaSuite extends AnyFunSuite {
     taken.toSeq.take(rows)
   }
 
-  test("values have the length asked for, and letters and digits only") {
+  test("values have the requested length, and contain only letters and digits") {
     Seq(1, 5, 64, 65536).foreach { length =>
       val values = take(new RandomAlpha(length, rowsPerSecond = 0, seed = 7, first = 0), 20).map(_._2)
       assert(values.forall(_.matches(s"[A-Za-z0-9]{$length}")))
@@ -41,7 +41,7 @@ class RandomAlphaSuite extends AnyFunSuite {
       .view
       .mapValues(_.length)
     assert(counts.size == 62)
-    // 10,000 each is expected, with a standard deviation of 99; the seed is fixed, so this cannot flicker.
+    // 10,000 each is expected, with a standard deviation of 99; the seed is fixed, so this is not flaky.
     assert(counts.values.forall(n => math.abs(n - 10000) < 500))
   }
 
@@ -52,13 +52,13 @@ class RandomAlphaSuite extends AnyFunSuite {
     assert(take(new RandomAlpha(8, 0, seed = 43, first = 0), 100).map(_._2) != all.take(100))
   }
 
-  test("timestamps are the clock's, in microseconds") {
+  test("timestamps are taken from the clock, in microseconds") {
     val clock = new AtomicLong(1700000000123456L)
     val rows = take(new RandomAlpha(3, 0, seed = 1, first = 0, () => clock.getAndAdd(7)), 10)
     assert(rows.map(_._1) == (0 until 10).map(1700000000123456L + 7 * _))
   }
 
-  test("the wall clock is true, and finer than a millisecond") {
+  test("the wall clock is correct, with a resolution below a millisecond") {
     val before = System.currentTimeMillis()
     val readings = Seq.fill(1000)(RandomAlpha.wallClock())
     val after = System.currentTimeMillis()
@@ -66,7 +66,7 @@ class RandomAlphaSuite extends AnyFunSuite {
     assert(readings.exists(_ % 1000 != 0))
   }
 
-  test("a paced feed gives no more rows than are due") {
+  test("a paced feed produces no more rows than are due") {
     val from = System.nanoTime()
     var soFar = 0L
     new RandomAlpha(3, rowsPerSecond = 200, seed = 1, first = 0).run(TestSink { rows =>
@@ -76,14 +76,14 @@ class RandomAlphaSuite extends AnyFunSuite {
     })
   }
 
-  test("Arrow batches stay below the size from which a JVM's heap takes more than they weigh") {
+  test("Arrow batches stay below the size from which arrays waste heap") {
     Seq(1, 9, 36, 37, 100, 1000, 65536).foreach { length =>
-      var weight = 0
+      var byteSize = 0
       new RandomAlpha(length, rowsPerSecond = 0, seed = 1, first = 0).run(TestSink { rows =>
-        weight = rows.bytes.length
+        byteSize = rows.bytes.length
         false
       })
-      assert(weight < 512 * 1024)
+      assert(byteSize < 512 * 1024)
     }
   }
 

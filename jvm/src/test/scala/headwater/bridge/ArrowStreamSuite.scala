@@ -31,7 +31,7 @@ import org.scalatest.prop.TableDrivenPropertyChecks
 class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
   import ArrowStreamSuite._
 
-  test("what Arrow's own writer wrote comes back, row for row") {
+  test("a stream of Arrow's own writer is read row for row") {
     val text = FieldType.nullable(ArrowType.Utf8.INSTANCE)
     val number = FieldType.nullable(new ArrowType.Int(64, true))
     val schema =
@@ -85,7 +85,7 @@ class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     assert(stream.next().isEmpty)
   }
 
-  test("reads that return a byte at a time give the same") {
+  test("reads of one byte at a time have the same result") {
     val bytes = ArrowBytes.schema ++ ArrowBytes.batch(1L to 50L, "k" -> "v") ++ ArrowBytes.end
     val drip = new ArrowStream(channel(bytes, most = 1), MaxBytes)
     assert(drip.schema() == Script.arrowSchema)
@@ -93,7 +93,7 @@ class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     assert(batches.map(longs) == Seq(1L to 50L) && batches.map(_.metadata) == Seq(Map("k" -> "v")))
   }
 
-  test("what follows the end of the stream is left alone") {
+  test("bytes after the end of the stream are not read") {
     val in = channel(ArrowBytes.schema ++ ArrowBytes.end ++ Array[Byte](1, 2, 3))
     val stream = new ArrowStream(in, MaxBytes)
     stream.schema()
@@ -101,7 +101,7 @@ class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     assert(in.read(ByteBuffer.allocate(10)) == 3)
   }
 
-  test("a stream cut at any byte gives the whole batches before the cut, then EOFException") {
+  test("a stream that ends at any byte yields the complete batches before it, then EOFException") {
     val parts =
       Seq(
         ArrowBytes.schema,
@@ -125,7 +125,7 @@ class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     assert(all({ val s = reader(whole); s.schema(); s }).length == 2, "and uncut there is no error")
   }
 
-  test("what is no stream of ours is refused with what it is, and takes next to no memory") {
+  test("invalid streams are refused with a reason, without large allocations") {
     val rows = ArrowBytes.batch(Seq(1))
     val cases = Table(
       ("what", "bytes", "message"),
@@ -159,7 +159,7 @@ class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     }
   }
 
-  test("a limit is the largest that passes") {
+  test("the limit itself is accepted") {
     val batch = ArrowBytes.batch(1L to 100L)
     val body = batch.length - ArrowBytes.framed(headOf(batch), 0).length
     def read(max: Int) = Try {
@@ -171,7 +171,7 @@ class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     assert(read(body - 1).failed.get.getMessage == s"an Arrow message of $body bytes; at most ${body - 1}")
   }
 
-  test("any bit of any head flipped is an IOException or another stream, and never anything else") {
+  test("a flipped bit in any header is an IOException or another valid stream") {
     val nested = new Schema(
       Seq(
         new Field(
@@ -198,7 +198,7 @@ class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     }
   }
 
-  test("random bytes, with and without a right beginning, are an IOException or nothing at all") {
+  test("random bytes, with and without a valid prefix, are an IOException or an empty stream") {
     val random = new Random(20260101)
     (1 to 20000).foreach { round =>
       val noise = random.nextBytes(random.nextInt(300))
@@ -206,7 +206,7 @@ class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
         case 0 => noise
         case 1 => ArrowBytes.framed(noise, noise.length)
         case 2 => ArrowBytes.schema ++ ArrowBytes.framed(noise, noise.length)
-        case 3 => // a good head with a part of it replaced
+        case 3 => // a valid header with a part of it replaced
           val good = if (random.nextBoolean()) ArrowBytes.schema else ArrowBytes.batch(Seq(1), "k" -> "v")
           val at = 8 + random.nextInt(good.length - 8)
           ArrowBytes.schema
@@ -280,7 +280,7 @@ object ArrowStreamSuite {
     Struct_.startStruct_(builder)
     val struct = Struct_.endStruct_(builder)
     val name = builder.createString("a")
-    val children = FbField.createChildrenVector(builder, Array(name)) // what it points to is put right below
+    val children = FbField.createChildrenVector(builder, Array(name)) // its target is corrected below
     FbField.startField(builder)
     FbField.addName(builder, name)
     FbField.addTypeType(builder, Type.Struct_)
@@ -297,7 +297,7 @@ object ArrowStreamSuite {
     Message.addVersion(builder, MetadataVersion.V5)
     builder.finish(Message.endMessage(builder))
     val head = builder.sizedByteArray()
-    // An offset counts from the end of what is built; a pointer says how far it is from itself to its target.
+    // An offset counts from the end of the buffer; a pointer is the distance from itself to its target.
     val pointer = head.length - children + 4
     val target = head.length - field
     ByteBuffer.wrap(head).order(java.nio.ByteOrder.LITTLE_ENDIAN).putInt(pointer, target - pointer)
@@ -306,7 +306,7 @@ object ArrowStreamSuite {
 
   private val threads = ManagementFactory.getThreadMXBean.asInstanceOf[ThreadMXBean]
 
-  /** Most that a message with a head of 16 MiB and a body of 1 MiB may take. */
+  /** The memory that a message with a header of 16 MiB and a body of 1 MiB may take. */
   private def bounded[T](body: => T): T = {
     val before = threads.getCurrentThreadAllocatedBytes
     val result = body

@@ -17,9 +17,9 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
     def control(): SocketChannel = Option(controls.poll(20, TimeUnit.SECONDS)).get
     def noControl: Boolean = controls.isEmpty
 
-    /** Somebody who has every right to connect does so. */
+    /** Connects as an authenticated client. */
     def assertWorks(): Unit =
-      Using.resource(TestConnection.admitted(server, "control")) { python =>
+      Using.resource(TestConnection.authenticated(server, "control")) { python =>
         Using.resource(control()) { ours =>
           python.send(Array(42))
           val one = ByteBuffer.allocate(1)
@@ -30,10 +30,10 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
       }
   }
 
-  private def withServer(unix: Boolean, greetingMillis: Long = 30000)(body: Fixture => Unit): Unit = {
+  private def withServer(unix: Boolean, handshakeMillis: Long = 30000)(body: Fixture => Unit): Unit = {
     val controls = new LinkedBlockingQueue[SocketChannel]
     val server =
-      new BridgeServer(unix, (channel, welcome) => { welcome(); controls.add(channel) }, greetingMillis)
+      new BridgeServer(unix, (channel, confirm) => { confirm(); controls.add(channel) }, handshakeMillis)
     try body(new Fixture(server, controls))
     finally server.close()
   }
@@ -41,33 +41,33 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
   for (unix <- Seq(true, false)) {
     val kind = if (unix) "a Unix socket" else "a port"
 
-    test(s"on $kind, who knows the secret is let in, and the connection is handed over") {
+    test(s"on $kind, a client with the secret is accepted, and its connection is passed on") {
       withServer(unix) { fixture =>
         assert(fixture.server.address.startsWith(if (unix) "unix:" else "tcp:"))
         fixture.assertWorks()
       }
     }
 
-    test(s"on $kind, a feed that is expected gets through, once") {
+    test(s"on $kind, an expected feed is accepted once") {
       withServer(unix) { fixture =>
         val expected = fixture.server.expect("f.0")
-        Using.resource(TestConnection.admitted(fixture.server, "feed f.0")) { feed =>
+        Using.resource(TestConnection.authenticated(fixture.server, "feed f.0")) { feed =>
           val ours = expected.get(20, TimeUnit.SECONDS)
           feed.send(Array(1, 2, 3))
           val three = ByteBuffer.allocate(3)
           while (three.hasRemaining) assert(ours.read(three) > 0)
           assert(three.array.toSeq == Seq[Byte](1, 2, 3), "nothing of it went with the greeting")
           Using.resource(TestConnection.to(fixture.server)) { again =>
-            again.say(s"headwater ${fixture.server.secret} feed f.0\n")
-            again.awaitCut()
+            again.sendLine(s"headwater ${fixture.server.secret} feed f.0\n")
+            again.awaitDisconnect()
           }
           ours.close()
-          feed.awaitCut()
+          feed.awaitDisconnect()
         }
       }
     }
 
-    test(s"on $kind, who does not know the secret is cut off and logged, and nobody else notices") {
+    test(s"on $kind, a client without the secret is disconnected and logged, and others are not affected") {
       withServer(unix) { fixture =>
         val secret = fixture.server.secret
         val lines = Seq(
@@ -87,9 +87,9 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
         lines.foreach { case (what, line) =>
           withClue(what) {
             CapturedLog(classOf[BridgeServer]) { log =>
-              Using.resource(TestConnection.to(fixture.server)) { stranger =>
-                stranger.say(line)
-                stranger.awaitCut()
+              Using.resource(TestConnection.to(fixture.server)) { client =>
+                client.sendLine(line)
+                client.awaitDisconnect()
               }
               assert(log.has("WARN", "was refused: the secret is wrong or missing"))
               assert(!log.lines.exists(_.contains(secret.take(32))), "the secret is not logged")
@@ -101,12 +101,12 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
       }
     }
 
-    test(s"on $kind, a line that is too long is cut off before it ends") {
+    test(s"on $kind, a client whose line is too long is disconnected before it ends") {
       withServer(unix) { fixture =>
         CapturedLog(classOf[BridgeServer]) { log =>
-          Using.resource(TestConnection.to(fixture.server)) { stranger =>
-            stranger.say("x" * 257)
-            stranger.awaitCut()
+          Using.resource(TestConnection.to(fixture.server)) { client =>
+            client.sendLine("x" * 257)
+            client.awaitDisconnect()
           }
           assert(log.has("WARN", "it did not say who it is"))
         }
@@ -114,18 +114,20 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
       }
     }
 
-    test(s"on $kind, who says half a line and no more is cut off in time, and others get in meanwhile") {
-      withServer(unix, greetingMillis = 1500) { fixture =>
+    test(
+      s"on $kind, a client that sends half a line is disconnected in time, and others are accepted meanwhile"
+    ) {
+      withServer(unix, handshakeMillis = 1500) { fixture =>
         CapturedLog(classOf[BridgeServer]) { log =>
           val from = System.nanoTime()
           Using.resource(TestConnection.to(fixture.server)) { half =>
             Using.resource(TestConnection.to(fixture.server)) { silent =>
-              half.say(s"headwater ${fixture.server.secret.take(10)}")
+              half.sendLine(s"headwater ${fixture.server.secret.take(10)}")
               fixture.assertWorks()
               if (System.nanoTime() - from < TimeUnit.MILLISECONDS.toNanos(1000))
-                assert(!half.isCut && !silent.isCut, "they have their time")
-              half.awaitCut()
-              silent.awaitCut()
+                assert(!half.isDisconnected && !silent.isDisconnected, "they have their time")
+              half.awaitDisconnect()
+              silent.awaitDisconnect()
             }
           }
           val took = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - from)
@@ -135,14 +137,14 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
       }
     }
 
-    test(s"on $kind, who is let in is not cut off when the time for greetings is over") {
-      withServer(unix, greetingMillis = 300) { fixture =>
+    test(s"on $kind, an accepted client is not disconnected after the time for handshakes") {
+      withServer(unix, handshakeMillis = 300) { fixture =>
         Using.resource(TestConnection.to(fixture.server)) { silent => // its time starts later than python's
-          Using.resource(TestConnection.admitted(fixture.server, "control")) { python =>
+          Using.resource(TestConnection.authenticated(fixture.server, "control")) { python =>
             Using.resource(TestConnection.to(fixture.server)) { later =>
-              later.awaitCut()
-              silent.awaitCut()
-              assert(!python.isCut)
+              later.awaitDisconnect()
+              silent.awaitDisconnect()
+              assert(!python.isDisconnected)
               fixture.control().close()
             }
           }
@@ -150,27 +152,29 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
       }
     }
 
-    test(s"on $kind, a hundred strangers at once do not keep a good one out for longer than their time") {
-      withServer(unix, greetingMillis = 500) { fixture =>
-        val strangers = Seq.fill(100)(TestConnection.to(fixture.server))
+    test(
+      s"on $kind, a hundred unauthenticated clients delay a good one by no more than the time for handshakes"
+    ) {
+      withServer(unix, handshakeMillis = 500) { fixture =>
+        val unauthenticated = Seq.fill(100)(TestConnection.to(fixture.server))
         try {
           Script.await("nobody got in")(
-            scala.util.Try(TestConnection.admitted(fixture.server, "control").close()).isSuccess
+            scala.util.Try(TestConnection.authenticated(fixture.server, "control").close()).isSuccess
           )
-          strangers.foreach(_.awaitCut())
-        } finally strangers.foreach(_.close())
+          unauthenticated.foreach(_.awaitDisconnect())
+        } finally unauthenticated.foreach(_.close())
         fixture.control().close()
         fixture.assertWorks()
       }
     }
   }
 
-  test("a feed that nobody expects is refused, and logged, and others work") {
+  test("an unexpected feed is refused and logged, and others work") {
     withServer(unix = true) { fixture =>
       CapturedLog(classOf[BridgeServer]) { log =>
         Using.resource(TestConnection.to(fixture.server)) { feed =>
-          feed.say(s"headwater ${fixture.server.secret} feed nobody.0\n")
-          feed.awaitCut()
+          feed.sendLine(s"headwater ${fixture.server.secret} feed nobody.0\n")
+          feed.awaitDisconnect()
         }
         assert(log.has("WARN", "no feed of that name is expected"))
       }
@@ -178,13 +182,13 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("a feed that is expected no more is refused") {
+  test("a feed that is no longer expected is refused") {
     withServer(unix = true) { fixture =>
       val expected = fixture.server.expect("f.0")
-      fixture.server.expectNoMore("f.0")
+      fixture.server.cancelExpected("f.0")
       Using.resource(TestConnection.to(fixture.server)) { feed =>
-        feed.say(s"headwater ${fixture.server.secret} feed f.0\n")
-        feed.awaitCut()
+        feed.sendLine(s"headwater ${fixture.server.secret} feed f.0\n")
+        feed.awaitDisconnect()
       }
       assert(!expected.isDone)
     }
@@ -194,13 +198,13 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
     withServer(unix = true) { fixture =>
       fixture.server.expect("f.0").cancel(false)
       Using.resource(TestConnection.to(fixture.server)) { feed =>
-        feed.say(s"headwater ${fixture.server.secret} feed f.0\n")
-        feed.awaitCut()
+        feed.sendLine(s"headwater ${fixture.server.secret} feed f.0\n")
+        feed.awaitDisconnect()
       }
     }
   }
 
-  test("the folder of the Unix socket is for its owner only") {
+  test("the folder of the Unix socket is accessible to its owner only") {
     withServer(unix = true) { fixture =>
       val folder = Path.of(fixture.server.address.stripPrefix("unix:")).getParent
       assert(PosixFilePermissions.toString(Files.getPosixFilePermissions(folder)) == "rwx------")
@@ -227,31 +231,31 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
     withServer(unix = true) { one =>
       withServer(unix = true) { two =>
         assert(one.server.secret.matches("[0-9a-f]{64}") && one.server.secret != two.server.secret)
-        Using.resource(TestConnection.to(one.server)) { caller =>
-          caller.say(s"headwater ${two.server.secret} control\n")
-          caller.awaitCut()
+        Using.resource(TestConnection.to(one.server)) { connection =>
+          connection.sendLine(s"headwater ${two.server.secret} control\n")
+          connection.awaitDisconnect()
         }
       }
     }
   }
 
-  test("close takes no more connections, and lets go of those who have not said who they are") {
-    val server = new BridgeServer(unix = true, (_, _) => (), greetingMillis = 500)
+  test("close accepts no more connections, and disconnects unauthenticated clients") {
+    val server = new BridgeServer(unix = true, (_, _) => (), handshakeMillis = 500)
     Using.resource(TestConnection.to(server)) { silent =>
       Script.await("it was not taken")(ours.exists(_.getName == "headwater-bridge-greeting"))
       server.close()
       assert(scala.util.Try(TestConnection.to(server)).isFailure)
-      silent.awaitCut()
+      silent.awaitDisconnect()
     }
   }
 
-  test("who is answered ok is connected from then on") {
+  test("a client is connected once it has received ok") {
     val bridge = new Bridge(unix = true)
     try
       (1 to 2000).foreach { round =>
         Using.resource(TestConnection.to(bridge.server)) { python =>
-          python.say(s"headwater ${bridge.server.secret} control\n")
-          assert(python.isAdmittedNow)
+          python.sendLine(s"headwater ${bridge.server.secret} control\n")
+          assert(python.isAcceptedNow)
           assert(bridge.isConnected, s"round $round")
         }
         Script.await("its end was not seen")(!bridge.isConnected)

@@ -10,13 +10,13 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.MutableURLClassLoader
 import org.scalatest.funsuite.AnyFunSuite
 
-/** The names of formats. What else [[Bridge]] does, [[PythonFeedSuite]] and [[PythonProviderSuite]] see. */
+/** The registration of formats. [[PythonFeedSuite]] and `PythonProviderSuite` test the rest of [[Bridge]]. */
 class BridgeSuite extends AnyFunSuite {
 
   private val numbers = new AtomicLong
   private def newName(): String = s"named_${numbers.incrementAndGet()}"
 
-  /** As in a Spark that got our jar in `spark.jars`. Here it is the context loader that can be added to. */
+  /** As in a Spark with our jar in `spark.jars`. Here the context class loader can be extended. */
   private def withOpenLoader[T](body: MutableURLClassLoader => T): T = {
     val before = Thread.currentThread().getContextClassLoader
     val open = new MutableURLClassLoader(Array.empty[URL], getClass.getClassLoader)
@@ -36,7 +36,7 @@ class BridgeSuite extends AnyFunSuite {
     }
   }
 
-  test("registered again, a name is added once, and the answer is the same") {
+  test("registering a name again adds nothing, and returns the same") {
     withOpenLoader { loader =>
       val name = newName()
       assert(Seq.fill(3)(Bridge.register(name)) == Seq("", "", ""))
@@ -46,7 +46,7 @@ class BridgeSuite extends AnyFunSuite {
     }
   }
 
-  test("where nothing can be added to the class loader, the answer says why, and what works") {
+  test("if the class loader cannot be extended, register returns the reason and an alternative") {
     val name = newName()
     val before = Thread.currentThread().getContextClassLoader
     Thread.currentThread().setContextClassLoader(getClass.getClassLoader)
@@ -59,7 +59,7 @@ class BridgeSuite extends AnyFunSuite {
     } finally Thread.currentThread().setContextClassLoader(before)
   }
 
-  test("what is no name is refused before anything is written") {
+  test("an invalid name is refused before anything is written") {
     val bad =
       Seq(
         "",
@@ -87,7 +87,7 @@ class BridgeSuite extends AnyFunSuite {
     }
   }
 
-  test("the name of another format is refused, however it is written, with whose it is") {
+  test("the name of another format is refused in any case, naming its class") {
     withOpenLoader { loader =>
       Seq(
         "parquet" -> "ParquetDataSource",
@@ -105,7 +105,7 @@ class BridgeSuite extends AnyFunSuite {
     }
   }
 
-  test("a name that differs from another of ours by case only is refused: Spark would not tell them apart") {
+  test("a name that differs from another only in case is refused: Spark ignores case") {
     withOpenLoader { _ =>
       val name = newName()
       Bridge.register(name)

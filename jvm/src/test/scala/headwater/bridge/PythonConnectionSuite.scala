@@ -17,32 +17,32 @@ import org.scalatest.funsuite.AnyFunSuite
 
 class PythonConnectionSuite extends AnyFunSuite with NoThreadLeft {
 
-  /** The peer's other end. */
+  /** Python's end of the connection. */
   private final class Python(channel: SocketChannel) extends AutoCloseable {
-    val caller = new TestConnection(channel)
+    val connection = new TestConnection(channel)
 
-    def question(): ObjectNode = {
-      val length = ByteBuffer.wrap(caller.read(4)).getInt
-      Json.mapper.readTree(caller.read(length)).asInstanceOf[ObjectNode]
+    def request(): ObjectNode = {
+      val length = ByteBuffer.wrap(connection.read(4)).getInt
+      Json.mapper.readTree(connection.read(length)).asInstanceOf[ObjectNode]
     }
 
-    def say(json: String): Unit = frame(json.getBytes("UTF-8"))
+    def sendJson(json: String): Unit = frame(json.getBytes("UTF-8"))
 
     def frame(message: Array[Byte]): Unit =
-      caller.send(ByteBuffer.allocate(4 + message.length).putInt(message.length).put(message).array)
+      connection.send(ByteBuffer.allocate(4 + message.length).putInt(message.length).put(message).array)
 
-    def answer(question: JsonNode, json: String): Unit = say(
-      s"""{"id":${question.path("id")},"answer":$json}"""
+    def respond(request: JsonNode, json: String): Unit = sendJson(
+      s"""{"id":${request.path("id")},"answer":$json}"""
     )
 
-    override def close(): Unit = caller.close()
+    override def close(): Unit = connection.close()
   }
 
-  private def withPeer(body: (PythonConnection, Python) => Unit): Unit = {
+  private def withConnection(body: (PythonConnection, Python) => Unit): Unit = {
     val (here, there) = connectedPair()
-    val peer = new PythonConnection(here)
-    try Using.resource(new Python(there))(body(peer, _))
-    finally peer.close()
+    val connection = new PythonConnection(here)
+    try Using.resource(new Python(there))(body(connection, _))
+    finally connection.close()
   }
 
   private def connectedPair(): (SocketChannel, SocketChannel) = {
@@ -60,66 +60,75 @@ class PythonConnectionSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  private def ask(peer: PythonConnection, what: String = "load", n: Int = 0): CompletableFuture[JsonNode] =
-    peer.ask(what, Json.mapper.createObjectNode().put("n", n))
+  private def sendRequest(
+      connection: PythonConnection,
+      what: String = "load",
+      n: Int = 0
+  ): CompletableFuture[JsonNode] =
+    connection.request(what, Json.mapper.createObjectNode().put("n", n))
 
-  private def resultOf(answer: CompletableFuture[JsonNode]): JsonNode = answer.get(20, TimeUnit.SECONDS)
+  private def resultOf(response: CompletableFuture[JsonNode]): JsonNode = response.get(20, TimeUnit.SECONDS)
 
-  private def errorOf(answer: CompletableFuture[JsonNode]): Throwable =
-    intercept[ExecutionException](resultOf(answer)).getCause
+  private def errorOf(response: CompletableFuture[JsonNode]): Throwable =
+    intercept[ExecutionException](resultOf(response)).getCause
 
   private val Gone = "The Python process that this source runs in is gone."
 
-  test("a question arrives with what was asked, and its answer comes back") {
-    withPeer { (peer, python) =>
+  test("a request arrives with its body, and its response is returned") {
+    withConnection { (connection, python) =>
       val body = Json.mapper.createObjectNode().put("text", "ä \u0000 \n €")
-      val answer = peer.ask("load", body)
-      val question = python.question()
-      assert(question.path("ask").asText == "load" && question.path("text").asText == "ä \u0000 \n €")
-      python.answer(question, """{"name":"ü"}""")
-      assert(resultOf(answer).path("name").asText == "ü")
+      val response = connection.request("load", body)
+      val request = python.request()
+      assert(request.path("ask").asText == "load" && request.path("text").asText == "ä \u0000 \n €")
+      python.respond(request, """{"name":"ü"}""")
+      assert(resultOf(response).path("name").asText == "ü")
       assert(body.size == 1, "the question of the asker is left as it was")
     }
   }
 
-  test("answers come in any order, each to its question") {
-    withPeer { (peer, python) =>
-      val answers = (1 to 200).map(n => n -> ask(peer, n = n))
-      val questions = answers.map(_ => python.question())
+  test("responses may come in any order") {
+    withConnection { (connection, python) =>
+      val responses = (1 to 200).map(n => n -> sendRequest(connection, n = n))
+      val requests = responses.map(_ => python.request())
       assert(
-        questions.map(_.path("n").asInt) == (1 to 200),
+        requests.map(_.path("n").asInt) == (1 to 200),
         "questions come in the order in which they were asked"
       )
-      new Random(1).shuffle(questions).foreach(q => python.answer(q, q.path("n").toString))
-      answers.foreach { case (n, answer) => assert(resultOf(answer).asInt == n) }
+      new Random(1).shuffle(requests).foreach(q => python.respond(q, q.path("n").toString))
+      responses.foreach { case (n, response) => assert(resultOf(response).asInt == n) }
     }
   }
 
-  test("many threads ask at once, and each gets its own answer") {
-    withPeer { (peer, python) =>
+  test("concurrent requests of many threads get their own responses") {
+    withConnection { (connection, python) =>
       val failures = new java.util.concurrent.ConcurrentLinkedQueue[Throwable]
       val askers = (1 to 8).map { t =>
         new Thread(() =>
-          try (1 to 50).foreach(i => assert(resultOf(ask(peer, n = t * 1000 + i)).asInt == t * 1000 + i))
+          try
+            (1 to 50).foreach(i =>
+              assert(resultOf(sendRequest(connection, n = t * 1000 + i)).asInt == t * 1000 + i)
+            )
           catch { case e: Throwable => failures.add(e) }
         )
       }
       askers.foreach(_.start())
       (1 to 400).foreach { _ =>
-        val question = python.question()
-        python.answer(question, question.path("n").toString)
+        val request = python.request()
+        python.respond(request, request.path("n").toString)
       }
       askers.foreach(_.join(20000))
       assert(failures.isEmpty && askers.forall(!_.isAlive))
     }
   }
 
-  test("an error of kind option is an InvalidOptionException, any other a BridgeException, word for word") {
-    withPeer { (peer, python) =>
+  test(
+    "an error of kind option is an InvalidOptionException, any other a BridgeException, with the same message"
+  ) {
+    withConnection { (connection, python) =>
       def refused(error: String): Throwable = {
-        val answer = ask(peer)
-        python.say(s"""{"id":${python.question().path("id")},"error":$error}""")
-        errorOf(answer)
+        val response = sendRequest(connection)
+        python.sendJson(s"""{"id":${python.request().path("id")},"error":$error}""")
+        errorOf(response)
       }
       val option = refused("""{"kind":"option","message":"Option 'len' is 'x'"}""")
       assert(option.isInstanceOf[InvalidOptionException] && option.getMessage == "Option 'len' is 'x'")
@@ -128,103 +137,103 @@ class PythonConnectionSuite extends AnyFunSuite with NoThreadLeft {
           val other = refused(error)
           assert(other.isInstanceOf[BridgeException] && other.getMessage == "KeyError: 'x'")
       }
-      assert(peer.isAlive)
+      assert(connection.isAlive)
     }
   }
 
-  test("answers that nobody waits for are passed over") {
-    withPeer { (peer, python) =>
-      python.say("""{"id":77,"answer":{}}""")
-      python.say("""{"answer":{}}""")
-      python.say("[]")
+  test("responses without a request are ignored") {
+    withConnection { (connection, python) =>
+      python.sendJson("""{"id":77,"answer":{}}""")
+      python.sendJson("""{"answer":{}}""")
+      python.sendJson("[]")
       python.frame(Array.empty)
-      val answer = ask(peer)
-      val question = python.question()
-      python.answer(question, "1")
-      python.answer(question, "2")
-      assert(resultOf(answer).asInt == 1)
-      val next = ask(peer)
-      python.answer(python.question(), "3")
+      val response = sendRequest(connection)
+      val request = python.request()
+      python.respond(request, "1")
+      python.respond(request, "2")
+      assert(resultOf(response).asInt == 1)
+      val next = sendRequest(connection)
+      python.respond(python.request(), "3")
       assert(resultOf(next).asInt == 3)
     }
   }
 
-  test("when Python dies, open questions and later ones fail, and its threads end") {
-    withPeer { (peer, python) =>
-      val open = (1 to 3).map(n => ask(peer, n = n))
-      (1 to 3).foreach(_ => python.question())
+  test("when Python dies, pending and later requests fail, and the threads end") {
+    withConnection { (connection, python) =>
+      val open = (1 to 3).map(n => sendRequest(connection, n = n))
+      (1 to 3).foreach(_ => python.request())
       python.close()
-      open.foreach { answer =>
-        val error = errorOf(answer)
+      open.foreach { response =>
+        val error = errorOf(response)
         assert(error.isInstanceOf[BridgeException] && error.getMessage == Gone)
       }
-      assert(!peer.isAlive)
-      assert(errorOf(ask(peer)).getMessage == Gone)
+      assert(!connection.isAlive)
+      assert(errorOf(sendRequest(connection)).getMessage == Gone)
       Script.await("its threads are still there")(!ours.exists(_.getName.matches(".*-(reader|writer)")))
     }
   }
 
-  test("when Python dies in the middle of an answer, its question fails") {
-    withPeer { (peer, python) =>
-      val answer = ask(peer)
-      python.question()
-      python.caller.send(Array[Byte](0, 0, 1, 0, '{'))
+  test("when Python dies in the middle of a response, the request fails") {
+    withConnection { (connection, python) =>
+      val response = sendRequest(connection)
+      python.request()
+      python.connection.send(Array[Byte](0, 0, 1, 0, '{'))
       python.close()
-      assert(errorOf(answer).getMessage == Gone)
+      assert(errorOf(response).getMessage == Gone)
     }
   }
 
-  test("questions that are asked while Python dies all fail: none waits for ever") {
+  test("requests sent while Python dies all fail: none waits for ever") {
     (1 to 100).foreach { _ =>
-      withPeer { (peer, python) =>
+      withConnection { (connection, python) =>
         val closer = new Thread(() => python.close())
         closer.start()
-        val answers = (1 to 50).map(n => ask(peer, n = n))
+        val responses = (1 to 50).map(n => sendRequest(connection, n = n))
         closer.join(20000)
-        answers.foreach(answer => assert(errorOf(answer).getMessage == Gone))
+        responses.foreach(response => assert(errorOf(response).getMessage == Gone))
       }
     }
   }
 
-  test("who asks does not wait for a Python that does not read, and close fails what is open") {
-    withPeer { (peer, _) =>
+  test("a request does not block while Python does not read, and close fails pending requests") {
+    withConnection { (connection, _) =>
       val large = Json.mapper.createObjectNode().put("text", "x" * (8 << 20)) // more than a socket holds
-      @volatile var answers = Seq.empty[CompletableFuture[JsonNode]]
-      val asker = new Thread(() => answers = (1 to 3).map(_ => peer.ask("load", large)))
-      asker.setDaemon(true)
-      asker.start()
-      asker.join(20000)
-      assert(!asker.isAlive && answers.length == 3)
-      assert(answers.forall(!_.isDone))
-      peer.close()
-      answers.foreach(answer => assert(errorOf(answer).getMessage == Gone))
+      @volatile var responses = Seq.empty[CompletableFuture[JsonNode]]
+      val requester = new Thread(() => responses = (1 to 3).map(_ => connection.request("load", large)))
+      requester.setDaemon(true)
+      requester.start()
+      requester.join(20000)
+      assert(!requester.isAlive && responses.length == 3)
+      assert(responses.forall(!_.isDone))
+      connection.close()
+      responses.foreach(response => assert(errorOf(response).getMessage == Gone))
     }
   }
 
-  test("an asker who is interrupted, before, while or after it asks, does not close the connection") {
-    withPeer { (peer, python) =>
+  test("an interrupt of the requesting thread does not close the connection") {
+    withConnection { (connection, python) =>
       (1 to 20).foreach { round =>
         @volatile var got: Option[JsonNode] = None
         @volatile var kept = false
-        val asker = new Thread(() => {
-          if (round % 2 == 0) Thread.currentThread().interrupt() // before it asks
-          got = Uninterruptibly.get(ask(peer, n = round), Uninterruptibly.deadlineIn(20000))
+        val requester = new Thread(() => {
+          if (round % 2 == 0) Thread.currentThread().interrupt() // before the request
+          got = Uninterruptibly.get(sendRequest(connection, n = round), Uninterruptibly.deadlineIn(20000))
           kept = Thread.interrupted()
         })
-        asker.start()
-        val question = python.question()
+        requester.start()
+        val request = python.request()
         (1 to 3).foreach { _ =>
-          Script.await("it does not wait")(asker.getState == Thread.State.TIMED_WAITING)
-          asker.interrupt() // while it waits
+          Script.await("it does not wait")(requester.getState == Thread.State.TIMED_WAITING)
+          requester.interrupt() // while it waits
         }
-        val other = ask(peer, n = -round)
-        val othersQuestion = python.question()
+        val other = sendRequest(connection, n = -round)
+        val othersQuestion = python.request()
         assert(othersQuestion.path("n").asInt == -round, "the connection goes on")
-        python.answer(othersQuestion, "-1")
+        python.respond(othersQuestion, "-1")
         assert(resultOf(other).asInt == -1)
-        assert(asker.isAlive && peer.isAlive)
-        python.answer(question, round.toString)
-        asker.join(20000)
+        assert(requester.isAlive && connection.isAlive)
+        python.respond(request, round.toString)
+        requester.join(20000)
         assert(got.map(_.asInt) == Some(round), "the answer still came")
         assert(kept, "the interrupt is left for its owner")
       }
@@ -232,26 +241,26 @@ class PythonConnectionSuite extends AnyFunSuite with NoThreadLeft {
   }
 
   test(
-    "an asker who is interrupted where it does not wait in a way of ours leaves the connection alone too"
+    "an interrupt of a thread that waits for the future itself does not close the connection"
   ) {
-    withPeer { (peer, python) =>
+    withConnection { (connection, python) =>
       @volatile var interrupted = false
-      val asker = new Thread(() =>
-        try ask(peer).get()
+      val requester = new Thread(() =>
+        try sendRequest(connection).get()
         catch { case _: InterruptedException => interrupted = true }
       )
-      asker.start()
-      python.question()
-      asker.interrupt()
-      asker.join(20000)
-      assert(interrupted && peer.isAlive)
-      val next = ask(peer)
-      python.answer(python.question(), "5")
+      requester.start()
+      python.request()
+      requester.interrupt()
+      requester.join(20000)
+      assert(interrupted && connection.isAlive)
+      val next = sendRequest(connection)
+      python.respond(python.request(), "5")
       assert(resultOf(next).asInt == 5)
     }
   }
 
-  test("garbage from the other side ends the peer, says so in the log, and fails what is open") {
+  test("garbage from Python closes the connection, is logged, and fails pending requests") {
     def length(n: Int) = ByteBuffer.allocate(4).putInt(n).array
     val garbage = Seq(
       "no JSON" -> (length(5) ++ "hello".getBytes),
@@ -266,13 +275,13 @@ class PythonConnectionSuite extends AnyFunSuite with NoThreadLeft {
     garbage.foreach { case (what, bytes) =>
       withClue(what) {
         CapturedLog(classOf[PythonConnection]) { log =>
-          withPeer { (peer, python) =>
-            val open = ask(peer)
-            python.question()
-            python.caller.send(bytes)
+          withConnection { (connection, python) =>
+            val open = sendRequest(connection)
+            python.request()
+            python.connection.send(bytes)
             assert(errorOf(open).getMessage == Gone)
-            python.caller.awaitCut()
-            assert(!peer.isAlive && errorOf(ask(peer)).getMessage == Gone)
+            python.connection.awaitDisconnect()
+            assert(!connection.isAlive && errorOf(sendRequest(connection)).getMessage == Gone)
             assert(log.has("ERROR", "the driver's Python is not understood"), log.lines)
           }
         }
@@ -280,11 +289,11 @@ class PythonConnectionSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("a connection that is closed in order is no error") {
+  test("an orderly close is not logged as an error") {
     CapturedLog(classOf[PythonConnection]) { log =>
-      withPeer { (peer, python) =>
+      withConnection { (connection, python) =>
         python.close()
-        Script.await("it was not seen")(!peer.isAlive)
+        Script.await("it was not seen")(!connection.isAlive)
       }
       assert(!log.lines.exists(line => line.startsWith("ERROR") || line.startsWith("WARN")))
     }

@@ -9,12 +9,20 @@ import scala.util.{Random, Try, Using}
 
 import headwater.buffer.Buffer
 import headwater.core.{ArrowRows, Cursor, Feed, FeedThread, Json, RowGroup, RowSink}
-import headwater.testing.{ArrowBytes, CapturedLog, InMemory, NoThreadLeft, Script, ScriptedPython, TestConnection}
+import headwater.testing.{
+  ArrowBytes,
+  CapturedLog,
+  InMemory,
+  NoThreadLeft,
+  Script,
+  ScriptedPython,
+  TestConnection
+}
 import headwater.{BridgeException, FeedFailedException, InvalidOptionException}
 import org.apache.arrow.vector.types.pojo.{ArrowType, Field, FieldType, Schema}
 import org.scalatest.funsuite.AnyFunSuite
 
-/** Feeds in a Python that does what the test says, over a real bridge. */
+/** Feeds in a scripted Python, over a real bridge. */
 class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
   import PythonFeedSuite._
 
@@ -23,7 +31,8 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
   private final class Fixture(val bridge: Bridge, val python: ScriptedPython, shards: Int) {
     val id = s"feed${ids.incrementAndGet()}"
     val opening = Json.mapper.createObjectNode().put("source", "letters").put("onError", "fail")
-    val feed = new PythonFeed(bridge, id, opening, shards, Script.arrowSchema, inParcels = false, _ => None)
+    val feed =
+      new PythonFeed(bridge, id, opening, shards, Script.arrowSchema, holdUntilCursor = false, _ => None)
 
     def shard(index: Int = 0): TestConnection = python.started(s"$id.$index")
     def open(index: Int = 0): String = s"open $id.$index"
@@ -31,7 +40,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     def threads: Set[Thread] = ours.filter(_.getName.startsWith(s"headwater-feed-$id."))
     def status: String = bridge.status
 
-    /** Runs it into a list, until the end of `body`; the outcome of the run can be asked for. */
+    /** Runs the feed into a list until the end of `body`, and keeps the outcome of the run. */
     def running(body: Run => Unit): Unit = {
       val run = new Run(feed)
       try body(run)
@@ -41,7 +50,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       }
     }
 
-    /** Runs it as a source does, into a buffer. */
+    /** Runs the feed into a buffer, as a source does. */
     def inBuffer(maxRows: Long = 1000)(body: (FeedThread, Buffer) => Unit): Unit = {
       val buffer = new Buffer(maxRows, Long.MaxValue, first = 0)
       val thread = new FeedThread(feed, InMemory(buffer), s"headwater-feed-$id")
@@ -62,23 +71,23 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - from)
   }
 
-  test("Python is told what to open, and the rows that it sends arrive, in order") {
+  test("Python receives the request to open, and its rows arrive in order") {
     withFeed() { f =>
       f.running { run =>
         val shard = f.shard()
-        val told = f.python.awaitAsked(f.open())
-        assert(told.path("source").asText == "letters" && told.path("onError").asText == "fail")
-        assert(told.path("shard").asInt == 0 && told.path("shards").asInt == 1)
+        val request = f.python.awaitRequest(f.open())
+        assert(request.path("source").asText == "letters" && request.path("onError").asText == "fail")
+        assert(request.path("shard").asInt == 0 && request.path("shards").asInt == 1)
         (0 until 100).foreach(i => shard.send(ArrowBytes.batch(Seq(2L * i, 2L * i + 1))))
         Script.await(s"got ${run.values}")(run.values.length == 200)
-        assert(run.values == (0L until 200L) && run.parcels.forall(_.cursor.isEmpty))
+        assert(run.values == (0L until 200L) && run.rowGroups.forall(_.cursor.isEmpty))
         assert(run.isAlive && run.caughtUps == 0)
       }
       assert(f.opening.size == 2, "the order is not changed by being sent")
     }
   }
 
-  test("cursors come with their rows and their shard, whatever is in them") {
+  test("cursors arrive with their rows and their shard, whatever they contain") {
     withFeed(shards = 3) { f =>
       f.running { run =>
         val cursor = """{"id":"ü€","n":[1,null]}"""
@@ -88,7 +97,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
         Script.await("no rows came")(run.rows.length == 2)
         f.shard(1).send(ArrowBytes.batch(Seq(8)))
         Script.await("no rows came")(run.rows.length == 3)
-        assert(run.parcels.map(_.cursor) == Seq(Some(Cursor(2, cursor)), Some(Cursor(0, "1")), None))
+        assert(run.rowGroups.map(_.cursor) == Seq(Some(Cursor(2, cursor)), Some(Cursor(0, "1")), None))
         assert(run.values == Seq(5, 6, 7, 8))
       }
     }
@@ -100,13 +109,13 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
         f.shard().send(ArrowBytes.batch(Seq(1)) ++ ArrowBytes.end)
         run.awaitEnd()
         assert(run.failure.isEmpty && run.values == Seq(1) && run.caughtUps == 1)
-        f.python.feed(s"${f.id}.0").awaitCut()
+        f.python.feed(s"${f.id}.0").awaitDisconnect()
       }
-      assert(f.python.asked == Seq(f.open(), f.stop()), "Python may forget it")
+      assert(f.python.requestLines == Seq(f.open(), f.stop()), "Python may forget it")
     }
   }
 
-  test("an empty batch gives no rows") {
+  test("an empty batch has no rows") {
     withFeed() { f =>
       f.running { run =>
         f.shard().send(ArrowBytes.note() ++ ArrowBytes.note("headwater.cursor" -> "1") ++ ArrowBytes.end)
@@ -116,7 +125,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("what Python failed with fails the run, after the rows before it") {
+  test("a failure in Python fails the run, after the rows before it") {
     withFeed() { f =>
       f.running { run =>
         val traceback = "ValueError: nö\n  File \"letters.py\", line 3"
@@ -133,7 +142,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("a connection that is lost at any place but the end fails the run") {
+  test("a connection that is lost anywhere but at the end fails the run") {
     val whole = ArrowBytes.schema ++ ArrowBytes.batch(Seq(1))
     Seq(0, 5, ArrowBytes.schema.length, ArrowBytes.schema.length + 9, whole.length - 1, whole.length)
       .foreach { cut =>
@@ -152,7 +161,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       }
   }
 
-  test("what is no Arrow stream fails the run") {
+  test("bytes that are not an Arrow stream fail the run") {
     withFeed() { f =>
       f.running { run =>
         f.shard().send("Traceback (most recent call last)".getBytes(UTF_8))
@@ -162,7 +171,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("rows of another schema than Python said are refused, before any is taken") {
+  test("rows with another schema than announced are refused before any is appended") {
     withFeed() { f =>
       f.running { run =>
         val other = new Schema(
@@ -178,7 +187,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("a feed that Python cannot open fails with what Python said") {
+  test("a feed that Python cannot open fails with Python's message") {
     Seq[(String, Class[_])](
       """{"message":"TypeError: no"}""" -> classOf[BridgeException],
       """{"kind":"option","message":"TypeError: no"}""" -> classOf[InvalidOptionException]
@@ -193,7 +202,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("without a Python the run fails at once and says what to do") {
+  test("without a Python process the run fails at once, with a remedy") {
     val bridge = new Bridge(unix = true)
     try {
       val feed = new PythonFeed(
@@ -202,7 +211,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
         Json.mapper.createObjectNode(),
         2,
         Script.arrowSchema,
-        inParcels = false,
+        holdUntilCursor = false,
         _ => None
       )
       val run = new Run(feed)
@@ -217,7 +226,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     withFeed() { f =>
       f.python.onOpen = _ => ()
       val run = new Run(f.feed)
-      f.python.awaitAsked(f.open())
+      f.python.awaitRequest(f.open())
       f.python.close()
       run.awaitEnd()
       assert(run.failure.get.getMessage.contains("is gone"))
@@ -234,44 +243,46 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("closed before it runs, a feed asks Python nothing, leaves nothing, and its run returns") {
+  test("a feed that is closed before it runs sends no request, leaves nothing, and its run returns") {
     withFeed(shards = 2) { f =>
       f.feed.close()
       val run = new Run(f.feed)
       run.awaitEnd()
-      assert(run.failure.isEmpty && f.python.asked.isEmpty && f.status == "{}")
+      assert(run.failure.isEmpty && f.python.requestLines.isEmpty && f.status == "{}")
       intercept[java.io.IOException](f.python.connect(s"${f.id}.0"))
     }
   }
 
-  test("closed while Python opens it, a feed ends at once and is stopped once, after the order to open") {
+  test(
+    "a feed that is closed while Python opens it ends at once, and is stopped once, after the request to open"
+  ) {
     withFeed(shards = 2) { f =>
       f.python.onOpen = _ => () // for instance a source whose __init__ hangs
       f.inBuffer() { (thread, _) =>
-        (0 to 1).foreach(i => f.python.awaitAsked(f.open(i)))
+        (0 to 1).foreach(i => f.python.awaitRequest(f.open(i)))
         assert(millis(assert(thread.stop(4000), f.threads.map(_.getStackTrace.mkString("\n")))) < 2000)
         assert(f.threads.isEmpty && thread.failure.isEmpty)
-        assert(f.python.asked.take(2).toSet == Set(f.open(0), f.open(1)))
-        assert(f.python.asked.drop(2).sorted == Seq(f.stop(0), f.stop(1)))
+        assert(f.python.requestLines.take(2).toSet == Set(f.open(0), f.open(1)))
+        assert(f.python.requestLines.drop(2).sorted == Seq(f.stop(0), f.stop(1)))
         intercept[java.io.IOException](f.python.connect(s"${f.id}.0"))
       }
     }
   }
 
-  test("closed after Python opened it and before it connected, a feed ends at once") {
+  test("a feed that is closed before Python has connected ends at once") {
     withFeed() { f =>
-      f.python.onOpen = f.python.answer(_, "{}")
+      f.python.onOpen = f.python.respond(_, "{}")
       f.inBuffer() { (thread, _) =>
-        f.python.awaitAsked(f.open())
+        f.python.awaitRequest(f.open())
         assert(millis(assert(thread.stop(4000))) < 2000)
         assert(f.threads.isEmpty && thread.failure.isEmpty)
       }
-      assert(f.python.asked == Seq(f.open(), f.stop()))
+      assert(f.python.requestLines == Seq(f.open(), f.stop()))
     }
   }
 
   test(
-    "closed while it waits for rows, a feed ends at once, is cut off, and is stopped once for each shard"
+    "a feed that is closed while it waits for rows ends at once, and is stopped once for each shard"
   ) {
     withFeed(shards = 3) { f =>
       f.inBuffer() { (thread, buffer) =>
@@ -280,14 +291,14 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
         Script.await("no row came")(buffer.latest == 0)
         assert(f.status.contains(s""""${f.id}":{"waitingRows":1,"""))
         assert(millis(assert(thread.stop(4000))) < 2000)
-        shards.foreach(_.awaitCut())
+        shards.foreach(_.awaitDisconnect())
         assert(f.threads.isEmpty && thread.failure.isEmpty && f.status == "{}")
-        assert(f.python.asked.drop(3).sorted == Seq(f.stop(0), f.stop(1), f.stop(2)))
+        assert(f.python.requestLines.drop(3).sorted == Seq(f.stop(0), f.stop(1), f.stop(2)))
       }
     }
   }
 
-  test("closed in the middle of a message, a feed ends at once, and that is no failure") {
+  test("a feed that is closed in the middle of a message ends at once, without a failure") {
     withFeed() { f =>
       f.inBuffer() { (thread, _) =>
         f.shard().send(ArrowBytes.batch(1L to 1000L).take(500))
@@ -297,19 +308,19 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("closed while a full buffer blocks it, a feed ends at once") {
+  test("a feed that is closed while a full buffer blocks it ends at once") {
     withFeed(shards = 2) { f =>
       f.inBuffer(maxRows = 1) { (thread, buffer) =>
         (0 to 1).foreach(i => f.shard(i).send(ArrowBytes.batch(Seq(1, 2, 3))))
         Script.await("it was not blocked")(buffer.isBlocked)
         assert(millis(assert(thread.stop(4000))) < 2000)
         assert(f.threads.isEmpty && thread.failure.isEmpty && buffer.latest == 0)
-        assert(f.python.asked.drop(2).sorted == Seq(f.stop(0), f.stop(1)))
+        assert(f.python.requestLines.drop(2).sorted == Seq(f.stop(0), f.stop(1)))
       }
     }
   }
 
-  test("close waits until Python has said that the feed is stopped") {
+  test("close waits until Python has stopped the feed") {
     withFeed() { f =>
       val stopping = new CountDownLatch(1)
       f.python.onStop = _ => stopping.countDown()
@@ -320,15 +331,15 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
         closer.start()
         assert(stopping.await(20, TimeUnit.SECONDS))
         assert(!closed)
-        f.python.onStop = f.python.answer(_, """{"state":"stopped"}""")
-        f.python.answer(f.python.awaitAsked(f.stop()), """{"state":"stopped"}""")
+        f.python.onStop = f.python.respond(_, """{"state":"stopped"}""")
+        f.python.respond(f.python.awaitRequest(f.stop()), """{"state":"stopped"}""")
         closer.join(20000)
         assert(closed)
       }
     }
   }
 
-  test("a stop that is never answered is waited for for 4 s at most, in all, and is told of") {
+  test("close waits at most 4 s in total for a missing response, and logs it") {
     withFeed(shards = 3) { f =>
       f.python.onStop = _ => ()
       CapturedLog(classOf[PythonFeed]) { log =>
@@ -345,21 +356,21 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("close on an interrupted thread works, and leaves the interrupt and the connection as they are") {
+  test("close works on an interrupted thread, and keeps the interrupt and the connection") {
     withFeed() { f =>
       f.inBuffer() { (thread, _) =>
         f.shard()
         Thread.currentThread().interrupt()
         val stopped = thread.stop(4000)
         assert(Thread.interrupted() && stopped)
-        assert(f.bridge.isConnected && f.python.asked == Seq(f.open(), f.stop()))
+        assert(f.bridge.isConnected && f.python.requestLines == Seq(f.open(), f.stop()))
       }
     }
   }
 
-  test("a feed that Python had to abandon is told of in the log") {
+  test("a feed that Python had to abandon is logged") {
     withFeed() { f =>
-      f.python.onStop = f.python.answer(_, """{"state":"abandoned"}""")
+      f.python.onStop = f.python.respond(_, """{"state":"abandoned"}""")
       CapturedLog(classOf[PythonFeed]) { log =>
         f.inBuffer() { (thread, _) =>
           f.shard()
@@ -370,7 +381,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("an order to stop that Python cannot follow keeps close from nothing") {
+  test("close completes even if Python cannot stop the feed") {
     withFeed(shards = 2) { f =>
       f.python.onStop = f.python.refuse(_, """{"kind":"option","message":"KeyError"}""")
       f.inBuffer() { (thread, _) =>
@@ -386,7 +397,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("several shards have caught up when all have said so, each once") {
+  test("a feed has caught up when all its shards have") {
     withFeed(shards = 3) { f =>
       f.running { run =>
         val (a, b, c) = (f.shard(0), f.shard(1), f.shard(2))
@@ -408,7 +419,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("rows that come with the mark are given before it counts") {
+  test("rows that come with the caught-up mark are appended before it counts") {
     withFeed() { f =>
       f.inBuffer() { (thread, buffer) =>
         val seen = new AtomicLong(-2)
@@ -416,37 +427,37 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
         Script.await("it was not said") {
           if (thread.isCaughtUp) seen.compareAndSet(-2, buffer.latest); seen.get > -2
         }
-        assert(seen.get == 4 && !thread.isOver)
+        assert(seen.get == 4 && !thread.isFinished)
       }
     }
   }
 
-  test("a shard that fails ends the others, whatever they are doing, and its failure is the run's") {
+  test("a shard that fails ends the others, whatever they are doing, and fails the run") {
     withFeed(shards = 4) { f =>
-      f.python.onOpen = { question =>
-        if (question.path("shard").asInt < 2) f.python.connect(question.path("feed").asText)
-        if (question.path("shard").asInt < 3) f.python.answer(question, "{}")
+      f.python.onOpen = { request =>
+        if (request.path("shard").asInt < 2) f.python.connect(request.path("feed").asText)
+        if (request.path("shard").asInt < 3) f.python.respond(request, "{}")
       }
       f.running { run =>
         val reading = f.shard(1)
-        (0 to 3).foreach(i => f.python.awaitAsked(f.open(i))) // 2 is not connected, 3 is not even opened
+        (0 to 3).foreach(i => f.python.awaitRequest(f.open(i))) // 2 is not connected, 3 is not even opened
         f.shard(0).send(ArrowBytes.batch(Seq(1)) ++ ArrowBytes.note("headwater.failure" -> "ValueError: no"))
         val took = millis(run.awaitEnd())
         assert(took < 5000, s"$took ms")
         assert(run.failure.get.getMessage == "ValueError: no" && run.values == Seq(1))
-        reading.awaitCut()
+        reading.awaitDisconnect()
         assert(f.threads.isEmpty)
       }
-      assert(f.python.asked.drop(4).sorted == (0 to 3).map(f.stop(_)))
+      assert(f.python.requestLines.drop(4).sorted == (0 to 3).map(f.stop(_)))
     }
   }
 
-  test("a shard that ends leaves the others alone") {
+  test("a shard that ends does not affect the others") {
     withFeed(shards = 2) { f =>
       f.running { run =>
         f.shard(0).send(ArrowBytes.end)
         val other = f.shard(1)
-        f.python.feed(s"${f.id}.0").awaitCut()
+        f.python.feed(s"${f.id}.0").awaitDisconnect()
         other.send(ArrowBytes.batch(Seq(9)))
         Script.await("no row came")(run.values == Seq(9))
         assert(run.isAlive)
@@ -457,7 +468,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("an outlet that takes no more ends the feed, without a failure") {
+  test("a closed row sink ends the feed, without a failure") {
     withFeed() { f =>
       val run = new Run(f.feed, most = 2)
       f.shard().send(ArrowBytes.batch(Seq(1)) ++ ArrowBytes.batch(Seq(2)) ++ ArrowBytes.batch(Seq(3)))
@@ -482,13 +493,13 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("closed at any moment, a feed leaves no thread and nothing open, and stops what was opened, once") {
+  test("a feed that is closed at any moment leaves no thread or connection, and stops opened shards once") {
     val random = new Random(7)
     (1 to 60).foreach { round =>
       withFeed(shards = 2) { f =>
-        f.python.onOpen = { question =>
-          val shard = Try(f.python.connect(question.path("feed").asText)) // it may be closed by now
-          f.python.answer(question, "{}")
+        f.python.onOpen = { request =>
+          val shard = Try(f.python.connect(request.path("feed").asText)) // it may be closed by now
+          f.python.respond(request, "{}")
           shard.foreach(s => Try(s.send(ArrowBytes.schema ++ ArrowBytes.batch(Seq(1, 2, 3)))))
         }
         val buffer = new Buffer(maxRows = 2, Long.MaxValue, first = 0)
@@ -498,7 +509,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
         assert(millis(assert(thread.stop(4000))) < 3000, s"round $round")
         assert(f.threads.isEmpty && f.status == "{}" && thread.failure.isEmpty)
         (0 to 1).foreach { i =>
-          val about = f.python.asked.filter(_.endsWith(s".$i"))
+          val about = f.python.requestLines.filter(_.endsWith(s".$i"))
           assert(about.isEmpty || about == Seq(f.open(i), f.stop(i)), s"round $round")
         }
       }
@@ -508,7 +519,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
 
 object PythonFeedSuite {
 
-  /** A run of a feed, in a thread of its own, into a list. */
+  /** Runs a feed into a list, in a thread of its own. */
   private final class Run(feed: Feed, most: Int = Int.MaxValue) extends RowSink {
     private val taken = new ConcurrentLinkedQueue[RowGroup]
     private val marks = new AtomicInteger
@@ -523,8 +534,8 @@ object PythonFeedSuite {
     thread.setDaemon(true)
     thread.start()
 
-    def parcels: Seq[RowGroup] = taken.asScala.toSeq
-    def rows: Seq[ArrowRows] = parcels.flatMap(_.rows)
+    def rowGroups: Seq[RowGroup] = taken.asScala.toSeq
+    def rows: Seq[ArrowRows] = rowGroups.flatMap(_.rows)
     def values: Seq[Long] = rows.flatMap(ArrowStreamSuite.longs)
     def caughtUps: Int = marks.get
     def isAlive: Boolean = thread.isAlive
@@ -533,8 +544,8 @@ object PythonFeedSuite {
       if (isAlive) throw new AssertionError(s"the run goes on: ${thread.getStackTrace.mkString("\n")}")
     }
 
-    override def give(parcel: RowGroup): Boolean = {
-      taken.add(parcel)
+    override def append(rowGroup: RowGroup): Boolean = {
+      taken.add(rowGroup)
       taken.size < most
     }
     override def caughtUp(): Unit = marks.incrementAndGet()

@@ -19,7 +19,7 @@ class BufferConcurrencySuite extends AnyFunSuite with ScalaCheckPropertyChecks {
 
   private val limits = Gen.oneOf(Gen.choose(1L, 50L), Gen.const(Long.MaxValue))
 
-  test("producer, query, reader and stop keep the laws together") {
+  test("the laws hold with a concurrent producer, query, reader and stop") {
     forAll(Gen.choose(1L, 40L), Gen.choose(1L, 2000L), limits, limits, Gen.choose(0, 3000)) {
       (maxRows, maxBytes, rowsPerBatch, bytesPerBatch, stopAfter) =>
         val buffer = new Buffer(maxRows, maxBytes, first = 0)
@@ -69,7 +69,7 @@ class BufferConcurrencySuite extends AnyFunSuite with ScalaCheckPropertyChecks {
           }
         }
 
-        // Spark's own commits come from the query's thread; here they may come at any moment after it has moved on.
+        // Spark commits from the query's thread; here a commit may come at any later moment.
         val committer = thread("committer") {
           while (!stop.get) if (committed.get >= 0) buffer.commit(committed.get) else Thread.`yield`()
         }
@@ -79,7 +79,7 @@ class BufferConcurrencySuite extends AnyFunSuite with ScalaCheckPropertyChecks {
             val end = planned.get
             val start = math.max(-1, end - 20)
             val window = buffer.read(start, end)
-            // Rows may be gone only if their commit had begun by now.
+            // Rows may be gone only if their commit has begun.
             assert(window.goneUpTo == start || window.goneUpTo <= committed.get)
             assert(NumberedRows.ids(window.slices) == (window.goneUpTo + 1 to end))
           }
@@ -98,7 +98,7 @@ class BufferConcurrencySuite extends AnyFunSuite with ScalaCheckPropertyChecks {
     }
   }
 
-  test("several feeds at once, blocked and freed and cut: of each nothing is lost, repeated or reordered") {
+  test("rows of several concurrent feeds are not lost, repeated or reordered") {
     forAll(Gen.choose(2, 6), Gen.choose(1L, 40L), Gen.choose(1L, 2000L), limits) {
       (feeds, maxRows, maxBytes, rowsPerBatch) =>
         val buffer = new Buffer(maxRows, maxBytes, first = 0)
@@ -123,7 +123,7 @@ class BufferConcurrencySuite extends AnyFunSuite with ScalaCheckPropertyChecks {
         var start = -1L
         var ids = Vector.empty[Long]
         val deadline = Uninterruptibly.deadlineIn(60000)
-        while (ids.length < feeds * perFeed && failure.get == null) { // in a hurry, unlike Script.await
+        while (ids.length < feeds * perFeed && failure.get == null) { // without the sleep of Script.await
           assert(System.nanoTime() < deadline, s"stuck after $start: ${buffer.status}")
           val end = buffer.endWithin(start, rowsPerBatch, Long.MaxValue)
           if (end > start) {

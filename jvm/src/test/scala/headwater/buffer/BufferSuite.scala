@@ -19,7 +19,7 @@ class BufferSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Eventua
     PropertyCheckConfiguration(minSuccessful = 2000, sizeRange = 60)
   implicit override val patienceConfig: PatienceConfig = PatienceConfig(timeout = Span(20, Seconds))
 
-  test("any sequence of steps gives the rows that a plain list gives") {
+  test("a buffer behaves like a list of rows in any sequence of steps") {
     forAll(steps, Gen.choose(0L, 1000L)) { (script, first) =>
       val buffer = new Buffer(Long.MaxValue, Long.MaxValue, first)
       val model = new Model(first)
@@ -51,30 +51,33 @@ class BufferSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Eventua
     }
   }
 
-  test("weights of neighbouring slices add up to the batch, to the byte") {
+  test("sizes of adjacent slices add up to the batch exactly") {
     forAll(Gen.choose(1, 10000), Gen.choose(8, 100000), Gen.choose(0.0, 1.0)) { (count, bytes, cut) =>
       val rows = NumberedRows.rows(0, count, bytes)
       val at = (count * cut).toInt
       val parts =
         Seq((0, at), (at, count)).filter { case (a, b) => a < b }.map { case (a, b) => Slice(rows, a, b) }
-      assert(parts.map(_.weight).sum == Slice.whole(rows).weight && Slice.whole(rows).weight == bytes)
+      assert(parts.map(_.byteSize).sum == Slice.whole(rows).byteSize && Slice.whole(rows).byteSize == bytes)
     }
   }
 
-  test("a full buffer blocks the feed until a batch takes rows, and not until their commit") {
+  test("a full buffer blocks the feed until a batch takes rows, not until they are committed") {
     val buffer = new Buffer(maxRows = 10, maxBytes = Long.MaxValue, first = 0)
     withProducer(buffer, batches = 3, count = 10) { done =>
       eventually(assert(buffer.isBlocked && buffer.latest == 9))
       buffer.take(9)
       eventually(assert(buffer.isBlocked && buffer.latest == 19))
-      assert(NumberedRows.ids(buffer.read(-1, 19).slices) == (0L to 19L), "taken rows stay until their commit")
+      assert(
+        NumberedRows.ids(buffer.read(-1, 19).slices) == (0L to 19L),
+        "taken rows stay until their commit"
+      )
       buffer.take(19)
       eventually(assert(done()))
       assert(buffer.status.blockedNanos > 0)
     }
   }
 
-  test("taking less than all lets in as much as there is room for, cutting the batch") {
+  test("taking some rows makes room for as many, and splits a batch") {
     val buffer = new Buffer(maxRows = 10, maxBytes = Long.MaxValue, first = 0)
     withProducer(buffer, batches = 2, count = 10) { _ =>
       eventually(assert(buffer.isBlocked))
@@ -84,7 +87,7 @@ class BufferSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Eventua
     }
   }
 
-  test("a batch larger than the whole buffer goes in piece by piece") {
+  test("a batch larger than the buffer is appended in pieces") {
     val buffer = new Buffer(maxRows = 3, maxBytes = Long.MaxValue, first = 0)
     withProducer(buffer, batches = 1, count = 10) { done =>
       Seq(2L, 5L, 8L, 9L).foreach { end =>
@@ -96,7 +99,7 @@ class BufferSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Eventua
     }
   }
 
-  test("a row larger than the cap goes in when nothing else waits, and only then") {
+  test("a row larger than the cap is accepted only when nothing else waits") {
     val buffer = new Buffer(maxRows = Long.MaxValue, maxBytes = 100, first = 0)
     assert(buffer.append(NumberedRows.rows(0, 1, 50)))
     withProducer(buffer, batches = 1, count = 1, bytes = 1000, firstId = 1) { done =>
@@ -106,7 +109,7 @@ class BufferSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Eventua
     }
   }
 
-  test("a row larger than the byte limit of a batch is let through alone") {
+  test("a row larger than the byte limit of a batch is read alone") {
     val buffer = new Buffer(Long.MaxValue, Long.MaxValue, first = 0)
     buffer.append(NumberedRows.rows(0, 1, 1000))
     buffer.append(NumberedRows.rows(1, 1, 1000))
@@ -139,7 +142,7 @@ class BufferSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Eventua
     assert(buffer.status.lagNanos == 0)
   }
 
-  test("close releases a blocked feed, and refuses its rows from then on") {
+  test("close releases a blocked feed, and refuses later rows") {
     val buffer = new Buffer(maxRows = 1, maxBytes = Long.MaxValue, first = 0)
     withProducer(buffer, batches = 2, count = 1) { done =>
       eventually(assert(buffer.isBlocked))
@@ -151,7 +154,7 @@ class BufferSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Eventua
     }
   }
 
-  test("the time in which several feeds are blocked counts once, from the first to the last") {
+  test("time in which several feeds are blocked counts once") {
     val now = new AtomicLong(0)
     val buffer = new Buffer(maxRows = 1, maxBytes = Long.MaxValue, first = 0, () => now.get)
     def blockedNanos = buffer.status.blockedNanos
@@ -187,7 +190,7 @@ class BufferSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Eventua
     assert(!third.isAlive)
   }
 
-  test("a take that has room for all lets in all who are blocked, each with its rows in order") {
+  test("a take that makes enough room releases all blocked feeds, each with its rows in order") {
     val buffer = new Buffer(maxRows = 100, maxBytes = Long.MaxValue, first = 0)
     assert(buffer.append(NumberedRows.rows(0, 100)))
     val threads = (1 to 5).map(p => appending(buffer, NumberedRows.rows(p * 1000, 10)))
@@ -199,7 +202,7 @@ class BufferSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Eventua
     assert(ids.groupBy(_ / 1000) == (1 to 5).map(p => p.toLong -> (p * 1000L until p * 1000L + 10)).toMap)
   }
 
-  test("close releases all who are blocked, and none of their rows is in") {
+  test("close releases all blocked feeds, and appends none of their rows") {
     val buffer = new Buffer(maxRows = 1, maxBytes = Long.MaxValue, first = 0)
     assert(buffer.append(NumberedRows.rows(0, 1)))
     val threads = (1 to 5).map(p => appending(buffer, NumberedRows.rows(p, 1)))
@@ -220,7 +223,7 @@ class BufferSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Eventua
   private def awaitBlocked(thread: Thread): Unit =
     Script.await(s"it is ${thread.getState}, not blocked")(thread.getState == Thread.State.WAITING)
 
-  test("a full buffer holds what fits, to the row, and one row where none does") {
+  test("a full buffer holds exactly the rows that fit, and at least one") {
     forAll(
       Gen.choose(1L, 30L),
       Gen.choose(1L, 400L),
@@ -250,29 +253,29 @@ class BufferSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Eventua
     }
   }
 
-  test("waiting for the feed to catch up ends when it is over, blocked, closed, or late, and not before") {
+  test("awaitCatchUp returns when the feed is finished, blocked or closed, or the time is up, not before") {
     val buffer = new Buffer(maxRows = 1, maxBytes = Long.MaxValue, first = 0)
-    def waiting(nanos: Long)(isOver: => Boolean) = {
-      val thread = new Thread(() => buffer.awaitCatchUp(nanos)(isOver))
+    def waiting(nanos: Long)(isFinished: => Boolean) = {
+      val thread = new Thread(() => buffer.awaitCatchUp(nanos)(isFinished))
       thread.start()
       thread
     }
     def ended(thread: Thread) = eventually(assert(!thread.isAlive))
-    ended(waiting(1)(isOver = false))
+    ended(waiting(1)(isFinished = false))
     @volatile var over = false
     val untilOver = waiting(Long.MaxValue)(over)
     eventually(assert(untilOver.getState == Thread.State.TIMED_WAITING))
     over = true
     buffer.wake()
     ended(untilOver)
-    val untilBlocked = waiting(Long.MaxValue)(isOver = false)
+    val untilBlocked = waiting(Long.MaxValue)(isFinished = false)
     eventually(assert(untilBlocked.getState == Thread.State.TIMED_WAITING))
     withProducer(buffer, batches = 2, count = 1) { _ =>
       ended(untilBlocked)
       buffer.take(0)
       eventually(assert(buffer.latest == 1))
     }
-    ended(waiting(Long.MaxValue)(isOver = false)) // closed by now
+    ended(waiting(Long.MaxValue)(isFinished = false)) // closed by now
   }
 
   private def withProducer(buffer: Buffer, batches: Int, count: Int, bytes: Int = 64, firstId: Long = 0)(
@@ -296,7 +299,7 @@ object BufferSuite {
   sealed trait Step
   final case class Append(count: Int, bytes: Int) extends Step
 
-  /** Positions are given as shares of what is there when the step is taken. */
+  /** Positions are fractions of the content at the time of the step. */
   final case class Read(a: Double, b: Double) extends Step
   final case class EndWithin(a: Double, maxRows: Long, maxBytes: Long) extends Step
   final case class Take(a: Double) extends Step
@@ -317,7 +320,7 @@ object BufferSuite {
 
   implicit val noShrink: Shrink[List[Step]] = Shrink.shrinkAny
 
-  /** What a buffer has to be, without a thought for speed: a list of the weights of all rows that ever came. */
+  /** The model of a buffer: a list of the sizes of all rows that were ever appended. */
   final class Model(first: Long) {
     private var weights = Vector.empty[Long]
     var taken: Long = first - 1

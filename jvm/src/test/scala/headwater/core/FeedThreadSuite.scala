@@ -19,55 +19,55 @@ class FeedThreadSuite extends AnyFunSuite with NoThreadLeft {
     finally assert(thread.stop(20000))
   }
 
-  test("a feed has caught up when it says so, and is not over by that") {
+  test("a feed that reports it has caught up is not finished") {
     val (say, end) = (new CountDownLatch(1), new CountDownLatch(1))
     withFeed { out => say.await(); out.caughtUp(); out.caughtUp(); end.await() } { (thread, _) =>
-      assert(!thread.isCaughtUp && !thread.isOver)
+      assert(!thread.isCaughtUp && !thread.isFinished)
       say.countDown()
       Script.await("it was not seen")(thread.isCaughtUp)
-      assert(!thread.isOver)
+      assert(!thread.isFinished)
       end.countDown()
-      Script.await("its end was not seen")(thread.isOver)
+      Script.await("its end was not seen")(thread.isFinished)
       assert(thread.isCaughtUp)
     }
   }
 
-  test("a feed that is over, or has failed, has caught up without a word") {
-    withFeed(_ => ())((thread, _) => Script.await("not caught up")(thread.isCaughtUp && thread.isOver))
+  test("a feed that is finished or failed has caught up") {
+    withFeed(_ => ())((thread, _) => Script.await("not caught up")(thread.isCaughtUp && thread.isFinished))
     withFeed(_ => throw new IllegalStateException("no")) { (thread, _) =>
-      Script.await("not caught up")(thread.isCaughtUp && thread.isOver)
+      Script.await("not caught up")(thread.isCaughtUp && thread.isFinished)
       assert(thread.failure.map(_.getMessage) == Some("no"))
     }
   }
 
-  test("who waits for a feed to catch up is woken by its word, and finds the rows before it") {
+  test("a caught-up report wakes the waiting thread, which then finds the rows before it") {
     val (say, end) = (new CountDownLatch(1), new CountDownLatch(1))
-    withFeed { out => say.await(); out.give(NumberedRows.rows(0, 7)); out.caughtUp(); end.await() } {
+    withFeed { out => say.await(); out.append(NumberedRows.rows(0, 7)); out.caughtUp(); end.await() } {
       (thread, buffer) =>
-        @volatile var found = -2L
+        @volatile var latest = -2L
         val waiting = new Thread(() => {
           buffer.awaitCatchUp(Long.MaxValue)(thread.isCaughtUp)
-          found = buffer.latest
+          latest = buffer.latest
         })
         waiting.start()
         Script.await("it does not wait")(waiting.getState == Thread.State.TIMED_WAITING)
         say.countDown()
         waiting.join(20000)
-        assert(found == 6)
+        assert(latest == 6)
         end.countDown()
     }
   }
 
-  test("several threads may give at once, and the outlet tells what waits") {
+  test("several threads may append at once, and the sink reports what waits") {
     withFeed { out =>
       val givers = (0 until 4).map(g =>
-        new Thread(() => (0 until 5).foreach(i => out.give(NumberedRows.rows(g * 100 + i, 1))))
+        new Thread(() => (0 until 5).foreach(i => out.append(NumberedRows.rows(g * 100 + i, 1))))
       )
       givers.foreach(_.start())
       givers.foreach(_.join())
       assert(out.status.waitingRows == 20)
     } { (thread, buffer) =>
-      Script.await("it does not end")(thread.isOver)
+      Script.await("it does not end")(thread.isFinished)
       assert(thread.failure.isEmpty && buffer.latest == 19)
     }
   }

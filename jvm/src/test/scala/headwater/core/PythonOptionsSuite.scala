@@ -26,7 +26,7 @@ class PythonOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     assert(read() == defaults)
   }
 
-  test("each option is read, by any spelling of its name") {
+  test("each option is read, with any case and underscores") {
     val all = read(
       "Concurrency" -> "256",
       "on_error" -> "Restart",
@@ -38,7 +38,7 @@ class PythonOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     assert(all == PythonOptions(256, "restart", Some(0L), "null", 2000000000L, 1048576L, None))
   }
 
-  test("a value that cannot be used is refused with option, value and what is allowed") {
+  test("an invalid value is refused with the option, the value and what is allowed") {
     val cases = Table(
       ("option", "value", "allowed"),
       ("concurrency", "0", "it must be a whole number from 1 to 256"),
@@ -62,24 +62,24 @@ class PythonOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
   test("maxRestarts without onError=restart is refused: it would do nothing") {
     Seq(Seq.empty, Seq("onError" -> "end"), Seq("onError" -> "fail")).foreach { onError =>
       val error = intercept[InvalidOptionException](read(onError :+ ("maxRestarts" -> "3"): _*))
-      val said = onError.headOption.fold("fail")(_._2)
+      val policy = onError.headOption.fold("fail")(_._2)
       assert(
-        error.getMessage.contains(s"'maxRestarts' is '3', and 'onError' is '$said': set onError to restart")
+        error.getMessage.contains(s"'maxRestarts' is '3', and 'onError' is '$policy': set onError to restart")
       )
     }
     assert(read("onError" -> "restart", "maxRestarts" -> "3").maxRestarts == Some(3L))
   }
 
-  test("Python is told all that it acts on, beside what the order says already") {
-    val told =
+  test("the request to Python contains every option that Python acts on") {
+    val request =
       json(read("onError" -> "restart", "maxRestarts" -> "3", "linger" -> "1500ms", "concurrency" -> "4"))
     val expected =
       """{"source":"letters","maxRestarts":3,"onError":"restart","onBadRow":"fail","lingerMs":1500,"batchRows":8192}"""
-    assert(told == Json.mapper.readTree(expected))
+    assert(request == Json.mapper.readTree(expected))
     assert(!json(read()).has("maxRestarts"), "none is none")
   }
 
-  test("no two options of every source are spelled alike") {
+  test("all option names differ ignoring case and underscores") {
     val names = PythonProvider.Names.map(_.toLowerCase.replace("_", "")) :+ "source"
     assert(names.distinct == names)
   }

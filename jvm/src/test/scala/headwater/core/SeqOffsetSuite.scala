@@ -19,7 +19,7 @@ class SeqOffsetSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Tabl
     tail <- Gen.listOf(Gen.oneOf(Gen.alphaNumChar, Gen.const('_')))
   } yield (head +: tail).take(64).mkString
 
-  test("what version 1 wrote is read, and written again, to the letter") {
+  test("offsets of version 1 are parsed, and written identically") {
     val lines = Using.resource(Source.fromResource("golden/seq-offset-v1.txt"))(_.getLines().toList)
     assert(lines.size == 4)
     lines.foreach(line => assert(SeqOffset.parse(line).json == line))
@@ -27,7 +27,7 @@ class SeqOffsetSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Tabl
     assert(lines.map(SeqOffset.parse(_).durability.name) == Seq("memory", "memory", "memory", "log"))
   }
 
-  test("an offset survives its JSON, which is one line and equal only to itself") {
+  test("an offset survives its JSON, which is one line and unique") {
     forAll(names, Gen.long, Gen.choose(0L, Long.MaxValue)) { (source, run, seq) =>
       val offset = SeqOffset(source, f"$run%016x", seq)
       assert(SeqOffset.parse(offset.json) == offset)
@@ -35,12 +35,12 @@ class SeqOffsetSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Tabl
     }
   }
 
-  test("Spark takes an offset of ours for equal to its own copy of the JSON") {
+  test("an offset equals Spark's SerializedOffset with the same JSON") {
     val fromLog = new org.apache.spark.sql.execution.streaming.Offset { override val json: String = good }
     assert(fromLog == SeqOffset.parse(good))
   }
 
-  test("what is not an offset is refused with the reason") {
+  test("an invalid offset is refused with the reason") {
     val cases = Table(
       "text" -> "reason",
       "" -> "must be a JSON object",
@@ -80,7 +80,7 @@ class SeqOffsetSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Tabl
     }
   }
 
-  test("no text makes the parser fail otherwise than by saying what is wrong") {
+  test("any invalid string is an InvalidOffsetException") {
     forAll(MutatedText.of(good), minSuccessful(3000)) { text =>
       Try(SeqOffset.parse(text)).fold(
         error => assert(error.isInstanceOf[InvalidOffsetException], error),

@@ -38,7 +38,7 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     )
   }
 
-  test("options of the log are for the log, and those of the buffer for memory") {
+  test("log options need durability=log, and buffer options durability=memory") {
     assert(buffered("durability" -> "LOG", "logBytes" -> "1k", "logRetainBatches" -> "0").logBytes == 1024)
     val wrong = Seq(Seq("durability" -> "log", "bufferRows" -> "3"), Seq("logCompression" -> "lz4"))
     wrong.foreach { written =>
@@ -54,7 +54,7 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     )
   }
 
-  test("a value that cannot be used is refused with option, value and what is allowed") {
+  test("an invalid value is refused with the option, the value and what is allowed") {
     val cases = Table(
       ("option", "value", "allowed"),
       ("bufferBytes", "0", "it must be a size of at least 1 byte, such as 500k, 64m or 2g"),
@@ -80,7 +80,7 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     }
   }
 
-  test("an option that does not exist is refused with those that do") {
+  test("an unknown option is refused with the list of options") {
     val error = intercept[InvalidOptionException](options("length" -> "3"))
     assert(
       error.getMessage.startsWith(
@@ -96,12 +96,12 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     )
   }
 
-  test("an option that is needed and missing is named, with what is allowed") {
-    val error = intercept[InvalidOptionException](options().required("len")(SourceOptions.wholeNumber(1, 9)))
+  test("a missing required option is named, with what is allowed") {
+    val error = intercept[InvalidOptionException](options().required("len")(SourceOptions.integer(1, 9)))
     assert(error.getMessage == "Source 'letters' needs the option 'len': a whole number from 1 to 9.")
   }
 
-  test("a least that is above the most is refused") {
+  test("minRowsPerTrigger above maxRowsPerTrigger is refused") {
     val error =
       intercept[InvalidOptionException](buffered("minRowsPerTrigger" -> "5", "maxRowsPerTrigger" -> "4"))
     assert(
@@ -111,7 +111,7 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     )
   }
 
-  test("limits go to Spark and come back the same") {
+  test("limits survive the conversion to Spark's ReadLimit and back") {
     assert(buffered().readLimit == ReadLimit.allAvailable())
     assert(Admission.of(buffered().readLimit) == Admission())
     assert(buffered("maxRowsPerTrigger" -> "5").readLimit == ReadLimit.maxRows(5))
@@ -127,7 +127,7 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
   private def partitioned(written: (String, String)*) =
     PartitionedOptions.read(new SourceOptions("shards", written.toMap, PythonProvider.Names))
 
-  test("a source with partitions begins at the earliest, at the latest, at a time, or at offsets") {
+  test("startFrom accepts earliest, latest, a time, and offsets") {
     assert(partitioned().startFrom == StartFrom.Earliest)
     assert(partitioned("startFrom" -> "Latest").startFrom == StartFrom.Latest)
     val time = java.time.Instant.parse("2026-01-31T11:00:00Z")
@@ -153,11 +153,11 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     }
   }
 
-  test("options of a buffer mean nothing for partitions, and those of partitions nothing for a feed") {
+  test("buffer options are refused for partitioned sources, and partition options for feeds") {
     val buffer = intercept[InvalidOptionException](partitioned("bufferRows" -> "3"))
     assert(buffer.getMessage.contains("Option 'bufferRows' means nothing for a source with partitions"))
     val fed = new SourceOptions("letters", Map("start_from" -> "latest"), PythonProvider.Names)
-    val start = intercept[InvalidOptionException](PartitionedOptions.refuseElsewhere(fed))
+    val start = intercept[InvalidOptionException](PartitionedOptions.rejectForFeeds(fed))
     assert(start.getMessage.contains("Option 'startFrom' is for sources with partitions only"))
   }
 }

@@ -7,7 +7,7 @@ import org.scalatest.funsuite.AnyFunSuite
 
 class UninterruptiblySuite extends AnyFunSuite {
 
-  test("get gives what came, what it failed with, or nothing when it is late") {
+  test("get returns the value, throws the failure, or returns None after the deadline") {
     val failed = new IllegalStateException("no")
     def in(millis: Long) = Uninterruptibly.deadlineIn(millis)
     assert(Uninterruptibly.get(CompletableFuture.completedFuture(1), in(0)) == Some(1))
@@ -22,7 +22,7 @@ class UninterruptiblySuite extends AnyFunSuite {
     assert(Uninterruptibly.get(new CompletableFuture[Int], in(-100)).isEmpty)
   }
 
-  test("an interrupt neither ends a wait nor is lost") {
+  test("an interrupt neither ends a wait nor gets lost") {
     val future = new CompletableFuture[Int]
     val ended = new CountDownLatch(1)
     val joined = new Thread(() => ended.await())
@@ -48,10 +48,12 @@ class UninterruptiblySuite extends AnyFunSuite {
     assert(results.toArray.toSeq == Seq[Any](Some(5), true, false, true))
   }
 
-  test("interrupts do not put off the deadline") {
+  test("interrupts do not extend the deadline") {
     @volatile var got: Option[Option[Int]] = None
     val waiting =
-      new Thread(() => got = Some(Uninterruptibly.get(new CompletableFuture[Int], Uninterruptibly.deadlineIn(300))))
+      new Thread(() =>
+        got = Some(Uninterruptibly.get(new CompletableFuture[Int], Uninterruptibly.deadlineIn(300)))
+      )
     waiting.start()
     Script.await("it waits for ever") { waiting.interrupt(); !waiting.isAlive }
     assert(got == Some(None))

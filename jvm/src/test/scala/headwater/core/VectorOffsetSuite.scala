@@ -24,7 +24,7 @@ class VectorOffsetSuite extends AnyFunSuite with ScalaCheckPropertyChecks with T
     names.map(at => Positions(PartitionKeyType.Names, at))
   )
 
-  test("what version 1 wrote is read, and written again, to the letter") {
+  test("offsets of version 1 are parsed, and written identically") {
     val lines =
       Using.resource(Source.fromResource("golden/vector-offset-v1.txt")("UTF-8"))(_.getLines().toList)
     assert(lines.size == 4)
@@ -33,17 +33,17 @@ class VectorOffsetSuite extends AnyFunSuite with ScalaCheckPropertyChecks with T
     assert(VectorOffset.parse(lines(2)).next.at.keys.toSeq == Seq("orders-1", "orders-10", "orders-2"))
   }
 
-  test("an offset survives its JSON, which is one line and the same in whatever order it was made") {
+  test("an offset survives its JSON, which is one line and independent of the order of partitions") {
     forAll(positions) { next =>
       val offset = VectorOffset("shards", next)
       assert(VectorOffset.parse(offset.json) == offset)
       assert(!offset.json.exists(c => c == '\n' || c == '\r') && offset.json != "-")
-      val again = Positions(next.naming, Random.shuffle(next.at.toSeq))
+      val again = Positions(next.keyType, Random.shuffle(next.at.toSeq))
       assert(VectorOffset("shards", again).json == offset.json)
     }
   }
 
-  test("what is not an offset is refused with the reason") {
+  test("an invalid offset is refused with the reason") {
     val cases = Table(
       "text" -> "reason",
       "-" -> "it is not JSON",
@@ -74,7 +74,7 @@ class VectorOffsetSuite extends AnyFunSuite with ScalaCheckPropertyChecks with T
     }
   }
 
-  test("no text makes the parser fail otherwise than by saying what is wrong") {
+  test("any invalid string is an InvalidOffsetException") {
     forAll(MutatedText.of(good), minSuccessful(3000)) { text =>
       Try(VectorOffset.parse(text)).fold(
         error => assert(error.isInstanceOf[InvalidOffsetException], error),

@@ -25,7 +25,7 @@ class GoldenLogSuite extends AnyFunSuite {
     folder
   }
 
-  test("a log of version 1 is read to the row, with its cursors and commits") {
+  test("a log of version 1 is read completely: rows, cursors and commits") {
     val files = new LocalFiles(copy(), durable = false)
     val manifest = Manifest.read(files).get
     assert(manifest.source == "letters" && manifest.epoch == 1 && manifest.shards == 2)

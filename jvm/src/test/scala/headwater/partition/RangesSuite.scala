@@ -27,7 +27,7 @@ class RangesSuite extends AnyFunSuite with ScalaCheckPropertyChecks {
     }
   }
 
-  test("there are as many tasks as slots at most, or as many as were asked for") {
+  test("there are at most as many tasks as slots, or minTasks") {
     forAll(widths, Gen.choose(1, 8)) { (widths, slots) =>
       assert(Ranges.tasks(ranges(widths), 1, slots).size == math.min(widths.size, slots))
     }
@@ -50,20 +50,20 @@ class RangesSuite extends AnyFunSuite with ScalaCheckPropertyChecks {
     assert(Ranges.tasks(Seq.empty, minTasks = 10, slots = 2).isEmpty)
   }
 
-  test("many small ranges are dealt out evenly") {
+  test("many small ranges are distributed evenly") {
     val tasks = Ranges.tasks(ranges(Seq.tabulate(512)(i => i % 7 + 1L)), 1, 4)
     val weights = tasks.map(_.map(_.width).sum)
     assert(weights.max - weights.min <= 7)
   }
 
-  test("a task is told its ranges as JSON") {
+  test("the ranges of a task are written as JSON") {
     assert(
       Ranges.json(PartitionKeyType.Numbers, Seq(PartitionRange(3, "0", 5, 9))) ==
         """{"ranges":[{"i":3,"p":"0","kind":"int","start":5,"end":9}]}"""
     )
   }
 
-  test("shares are what is allowed in all, and never more than waits") {
+  test("shares sum up to the limit, and never exceed what waits") {
     val waiting =
       Gen.nonEmptyListOf(Gen.oneOf(Gen.const(0L), Gen.choose(0L, 100L), Gen.choose(0L, Long.MaxValue)))
     forAll(waiting, Gen.oneOf(Gen.choose(1L, 200L), Gen.choose(1L, Long.MaxValue)), Gen.choose(0, 1000)) {
@@ -81,7 +81,7 @@ class RangesSuite extends AnyFunSuite with ScalaCheckPropertyChecks {
     assert(Shares.of(Vector(1000, 1000), 101, 1) == Vector(50, 51))
   }
 
-  test("with less than a row for each partition, each has its turn") {
+  test("with fewer rows than partitions, each partition has its turn") {
     val shares = (0 until 10).map(turn => Shares.of(Vector(1000000, 5, 0, 5, 5, 5, 5, 5, 5, 5), 1, turn))
     assert(shares.forall(_.sum == 1))
     val served = shares.map(_.indexOf(1L)).toSet

@@ -35,16 +35,16 @@ class StartPositionsSuite extends AnyFunSuite {
     finally listed.close()
   }
 
-  test("positions are there after a restart, those of partitions that came later too") {
+  test("positions survive a restart, also those of partitions that were added later") {
     val place = folder
     in(place) { starts =>
-      assert(starts.all.isEmpty && starts.naming.isEmpty)
+      assert(starts.all.isEmpty && starts.keyType.isEmpty)
       starts.add(numbers("0" -> 5, "1" -> 0))
       starts.add(numbers("2" -> 7))
     }
     in(place) { starts =>
       assert(starts.all == Map("0" -> 5L, "1" -> 0L, "2" -> 7L))
-      assert(starts.naming.contains(PartitionKeyType.Numbers))
+      assert(starts.keyType.contains(PartitionKeyType.Numbers))
       starts.add(numbers("3" -> 1))
     }
     in(place)(starts => assert(starts.all.size == 4))
@@ -54,7 +54,7 @@ class StartPositionsSuite extends AnyFunSuite {
     )
   }
 
-  test("a position that was written is never changed") {
+  test("a stored position is never changed") {
     val place = folder
     in(place) { starts =>
       starts.add(numbers("0" -> 5))
@@ -64,7 +64,7 @@ class StartPositionsSuite extends AnyFunSuite {
     in(place)(starts => assert(starts.all == Map("0" -> 5L, "1" -> 1L)))
   }
 
-  test("the last file, if it was not written to its end, was never used; an earlier one is damage") {
+  test("an incomplete last file is ignored; an incomplete earlier one is an error") {
     val place = folder
     in(place) { starts =>
       starts.add(numbers("0" -> 5))
@@ -82,15 +82,16 @@ class StartPositionsSuite extends AnyFunSuite {
     assert(error.getMessage.contains("start-00000001.json is damaged"))
   }
 
-  test("another source, another identity, another version and another way to name partitions are refused") {
+  test("another source, identity, version or partition key type is refused") {
     val place = folder
     in(place)(_.add(numbers("0" -> 5)))
     val name = intercept[InvalidOffsetException](in(place, source = "others")(_ => ()))
     assert(name.getMessage.contains("it was 'shards' and is 'others' now"))
     val option = intercept[InvalidOffsetException](in(place, identity = Map("url" -> "v"))(_ => ()))
     assert(option.getMessage.contains("its option 'url' was 'u' and is 'v' now"))
-    val naming = intercept[InvalidOffsetException](in(place)(_.add(Positions(PartitionKeyType.Names, Seq("a" -> 1L)))))
-    assert(naming.getMessage.contains("were called by a whole number"))
+    val keyType =
+      intercept[InvalidOffsetException](in(place)(_.add(Positions(PartitionKeyType.Names, Seq("a" -> 1L)))))
+    assert(keyType.getMessage.contains("were called by a whole number"))
     val first = place.resolve("start-00000001.json")
     Files.writeString(first, Files.readString(first).replace("\"v\":1", "\"v\":2"))
     val version = intercept[InvalidOffsetException](in(place)(_ => ()))

@@ -71,7 +71,7 @@ class HeapColumnsSuite extends AnyFunSuite {
     assert(HeapColumns.of(nested).isEmpty)
   }
 
-  test("texts that lie outside of the batch are an error, not memory of somebody else's") {
+  test("strings that lie outside of the batch are an error, not other memory") {
     val one = new Schema(Seq(new Field("text", FieldType.nullable(new ArrowType.Utf8), null)).asJava)
     Using.resource(new RootAllocator()) { allocator =>
       Using.resource(VectorSchemaRoot.create(one, allocator)) { root =>
@@ -129,7 +129,7 @@ class HeapColumnsSuite extends AnyFunSuite {
     ArrowRows(count, out.toByteArray)
   }
 
-  /** As it is, with offsets that Arrow's own writer would not believe. */
+  /** The same batch with offsets that Arrow's own writer would reject. */
   private def rowsOf(root: VectorSchemaRoot, count: Int, texts: VarCharVector): ArrowRows = {
     val end = texts.getOffsetBuffer.getInt(4)
     texts.getOffsetBuffer.setInt(4, 3)

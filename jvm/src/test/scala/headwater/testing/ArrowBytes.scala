@@ -52,17 +52,17 @@ object ArrowBytes {
     written(MessageSerializer.serialize(_, new ArrowDictionaryBatch(1, batch, false)))
   }
 
-  /** A message whose prefix says what the test wants it to. */
-  def framed(head: Array[Byte], saidLength: Int): Array[Byte] =
+  /** A message with any length in its prefix. */
+  def framed(head: Array[Byte], length: Int): Array[Byte] =
     ByteBuffer
       .allocate(8 + head.length)
       .order(ByteOrder.LITTLE_ENDIAN)
       .putInt(-1)
-      .putInt(saidLength)
+      .putInt(length)
       .put(head)
       .array
 
-  /** The head of a message that says how much will follow, and is right in all else. */
+  /** The flatbuffer of a message with any body length, and valid otherwise. */
   def headWithBody(bodyLength: Long): Array[Byte] = withBatch(Seq(1)) { batch =>
     val builder = new FlatBufferBuilder
     finished(builder, batch.writeTo(builder), 0, bodyLength)

@@ -9,7 +9,7 @@ import org.apache.logging.log4j.core.{LogEvent, Logger}
 import org.apache.logging.log4j.core.appender.AbstractAppender
 import org.apache.logging.log4j.core.config.Property
 
-/** What a class logged while `body` ran, as `LEVEL message`; what other threads log too. */
+/** The log lines of a class while `body` runs, as `LEVEL message`, from all threads. */
 object CapturedLog {
   final class Lines {
     private[CapturedLog] val all = new ConcurrentLinkedQueue[String]

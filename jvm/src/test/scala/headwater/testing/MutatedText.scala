@@ -2,7 +2,7 @@ package headwater.testing
 
 import org.scalacheck.Gen
 
-/** Texts that are nearly another one, and some that are nothing like it. */
+/** Strings that differ slightly from a valid one, and arbitrary ones. */
 object MutatedText {
   def of(good: String): Gen[String] = {
     val mutated = for {

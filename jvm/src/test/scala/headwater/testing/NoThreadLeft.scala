@@ -24,7 +24,7 @@ object NoThreadLeft {
       .filter(t => t.isAlive && t.getName.startsWith("headwater-"))
       .toSet
 
-  /** Those that are there and were not before, after a while in which they may end. */
+  /** Threads that are left after some time to end. */
   def leftAfter(before: Set[Thread]): Set[String] = {
     val deadline = Uninterruptibly.deadlineIn(10000)
     while ((ours -- before).nonEmpty && System.nanoTime() < deadline) Thread.sleep(1)

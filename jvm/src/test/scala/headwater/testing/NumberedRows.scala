@@ -4,7 +4,7 @@ import java.nio.ByteBuffer
 
 import headwater.core.{ArrowRows, Slice}
 
-/** Arrow batches whose rows can be told apart without decoding them: the id of the first row stands in the bytes. */
+/** Arrow batches whose rows have ids that need no decoding: the bytes begin with the id of the first row. */
 object NumberedRows {
   def rows(firstId: Long, count: Int, bytes: Int = 64): ArrowRows =
     ArrowRows(count, ByteBuffer.allocate(math.max(8, bytes)).putLong(firstId).array)

@@ -22,9 +22,9 @@ import org.apache.spark.sql.execution.streaming.Source
 import org.apache.spark.sql.sources.StreamSourceProvider
 import org.apache.spark.sql.types.{LongType, StructType}
 
-/** A source that does what the test says, when the test says it: `script.give(1, 2, 3)`. Its rows are numbers.
+/** A source that a test controls step by step: `script.add(1, 2, 3)`. Its rows are numbers.
   *
-  * One script drives the feeds of all its runs, one after the other; each starts with an empty list of things to do.
+  * One script drives the feeds of all its runs, one after the other; each starts with an empty list of steps.
   */
 final class Script(val name: String) {
   import Script._
@@ -34,15 +34,15 @@ final class Script(val name: String) {
   @volatile var feedsMade = 0
 
   /** Waits until the rows are in the buffer. */
-  def give(values: Long*): Unit = offer(values: _*).awaitDone()
+  def add(values: Long*): Unit = offer(values: _*).awaitDone()
 
   /** Does not wait: the buffer may be full. */
-  def offer(values: Long*): Step = feedNow.add(Give(values))
+  def offer(values: Long*): Step = feedNow.add(AddRows(values))
   def end(): Unit = feedNow.add(End).awaitDone()
   def caughtUp(): Unit = feedNow.add(CaughtUp).awaitDone()
   def fail(error: Throwable): Unit = feedNow.add(Fail(error)).awaitDone()
 
-  /** The rows that were given last, without holding them. */
+  /** The last rows, without holding them. */
   def watchLast(): WeakReference[ArrowRows] = feed.last
 
   def newFeed(): Feed = synchronized {
@@ -92,7 +92,7 @@ object Script {
     @volatile var done = false
     def awaitDone(): Unit = Script.await(s"$this was not done")(done)
   }
-  final case class Give(values: Seq[Long]) extends Step
+  final case class AddRows(values: Seq[Long]) extends Step
   case object Close extends Step
   final case class Fail(error: Throwable) extends Step
   case object End extends Step
@@ -115,10 +115,10 @@ object Script {
         val step = todo.take()
         try
           step match {
-            case Give(values) =>
+            case AddRows(values) =>
               val rows = arrow(values)
               last = new WeakReference(rows)
-              open = out.give(rows)
+              open = out.append(rows)
             case Fail(error) => throw error
             case CaughtUp => out.caughtUp()
             case End | Close => open = false
@@ -134,7 +134,7 @@ object Script {
   }
 }
 
-/** `option("source", …)` names the script; the rest are the options of every source. */
+/** `option("source", …)` names the script; the other options are those of every source. */
 class ScriptProvider extends StreamSourceProvider {
   override def sourceSchema(
       sqlContext: SQLContext,

@@ -9,56 +9,56 @@ import com.fasterxml.jackson.databind.JsonNode
 import headwater.bridge.BridgeServer
 import headwater.core.Json
 
-/** The driver's Python, as far as the JVM sees it. Unless the test says otherwise it connects a feed that it is asked to
-  * open, and says of a feed that it is asked to stop that it has.
+/** The Python process, as the JVM sees it. By default it connects each feed that it is asked to open, and responds that it
+  * has stopped each feed that it is asked to stop.
   */
 final class ScriptedPython(server: BridgeServer) extends AutoCloseable {
-  private val control = TestConnection.admitted(server, "control")
-  private val questions = new ConcurrentLinkedQueue[JsonNode]
+  private val control = TestConnection.authenticated(server, "control")
+  private val requests = new ConcurrentLinkedQueue[JsonNode]
   private val feeds = new ConcurrentHashMap[String, TestConnection]
 
   @volatile var onLoad: JsonNode => Unit = refuse(_, """{"message":"no source"}""")
-  @volatile var onOpen: JsonNode => Unit = { question =>
-    connect(question.path("feed").asText)
-    answer(question, "{}")
+  @volatile var onOpen: JsonNode => Unit = { request =>
+    connect(request.path("feed").asText)
+    respond(request, "{}")
   }
-  @volatile var onStop: JsonNode => Unit = answer(_, """{"state":"stopped"}""")
+  @volatile var onStop: JsonNode => Unit = respond(_, """{"state":"stopped"}""")
 
   private val listener = new Thread(() => listen(), "scripted-python")
   listener.setDaemon(true)
   listener.start()
 
-  /** What was asked so far, as `open f.0`. */
-  def asked: Seq[String] = all.map(q => s"${q.path("ask").asText} ${q.path("feed").asText}")
+  /** The requests so far, as `open f.0`. */
+  def requestLines: Seq[String] = all.map(q => s"${q.path("ask").asText} ${q.path("feed").asText}")
 
-  def all: Seq[JsonNode] = questions.asScala.toSeq
+  def all: Seq[JsonNode] = requests.asScala.toSeq
 
-  def awaitAsked(what: String): JsonNode = {
-    def found = all.find(q => s"${q.path("ask").asText} ${q.path("feed").asText}" == what)
-    Script.await(s"'$what' was not asked, but $asked")(found.nonEmpty)
-    found.get
+  def awaitRequest(what: String): JsonNode = {
+    def matching = all.find(q => s"${q.path("ask").asText} ${q.path("feed").asText}" == what)
+    Script.await(s"'$what' was not asked, but $requestLines")(matching.nonEmpty)
+    matching.get
   }
 
   def connect(feed: String): TestConnection = {
-    val caller = TestConnection.admitted(server, s"feed $feed")
-    feeds.put(feed, caller)
-    caller
+    val connection = TestConnection.authenticated(server, s"feed $feed")
+    feeds.put(feed, connection)
+    connection
   }
 
   /** The connection of a feed, with its schema sent. */
   def started(feed: String): TestConnection = {
-    val caller = this.feed(feed)
-    caller.send(ArrowBytes.schema)
-    caller
+    val connection = this.feed(feed)
+    connection.send(ArrowBytes.schema)
+    connection
   }
 
   def feed(name: String): TestConnection = {
-    Script.await(s"$name was not opened; asked was $asked")(feeds.containsKey(name))
+    Script.await(s"$name was not opened; asked was $requestLines")(feeds.containsKey(name))
     feeds.get(name)
   }
 
-  def answer(question: JsonNode, json: String): Unit = say(question, s""""answer":$json""")
-  def refuse(question: JsonNode, error: String): Unit = say(question, s""""error":$error""")
+  def respond(request: JsonNode, json: String): Unit = send(request, s""""answer":$json""")
+  def refuse(request: JsonNode, error: String): Unit = send(request, s""""error":$error""")
 
   override def close(): Unit = {
     control.close()
@@ -66,8 +66,8 @@ final class ScriptedPython(server: BridgeServer) extends AutoCloseable {
     feeds.values.forEach(_.close())
   }
 
-  private def say(question: JsonNode, body: String): Unit = {
-    val message = s"""{"id":${question.path("id")},$body}""".getBytes("UTF-8")
+  private def send(request: JsonNode, body: String): Unit = {
+    val message = s"""{"id":${request.path("id")},$body}""".getBytes("UTF-8")
     control.send(ByteBuffer.allocate(4 + message.length).putInt(message.length).put(message).array)
   }
 
@@ -75,12 +75,12 @@ final class ScriptedPython(server: BridgeServer) extends AutoCloseable {
     try
       while (true) {
         val length = ByteBuffer.wrap(control.read(4)).getInt
-        val question = Json.mapper.readTree(control.read(length))
-        questions.add(question)
-        question.path("ask").asText match {
-          case "load" => onLoad(question)
-          case "open" => onOpen(question)
-          case "stop" => onStop(question)
+        val request = Json.mapper.readTree(control.read(length))
+        requests.add(request)
+        request.path("ask").asText match {
+          case "load" => onLoad(request)
+          case "open" => onOpen(request)
+          case "stop" => onStop(request)
         }
       }
     catch { case _: java.io.IOException => }

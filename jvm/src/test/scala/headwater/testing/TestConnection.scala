@@ -9,7 +9,7 @@ import java.nio.charset.StandardCharsets.US_ASCII
 import headwater.bridge.BridgeServer
 import headwater.core.Uninterruptibly
 
-/** The far end of a connection, as Python would hold it. Nothing here waits for ever. */
+/** Python's end of a connection. Every wait has a timeout. */
 final class TestConnection(channel: SocketChannel) extends AutoCloseable {
   channel.configureBlocking(false)
 
@@ -18,7 +18,7 @@ final class TestConnection(channel: SocketChannel) extends AutoCloseable {
     Script.await(s"${left.remaining} bytes are not taken") { channel.write(left); !left.hasRemaining }
   }
 
-  def say(line: String): Unit = send(line.getBytes(US_ASCII))
+  def sendLine(line: String): Unit = send(line.getBytes(US_ASCII))
 
   def read(length: Int): Array[Byte] = {
     val bytes = ByteBuffer.allocate(length)
@@ -29,18 +29,18 @@ final class TestConnection(channel: SocketChannel) extends AutoCloseable {
     bytes.array
   }
 
-  def isAdmitted: Boolean = new String(read(3), US_ASCII) == "ok\n"
+  def isAccepted: Boolean = new String(read(3), US_ASCII) == "ok\n"
 
-  /** The same, and back within microseconds. */
-  def isAdmittedNow: Boolean = {
-    val answer = ByteBuffer.allocate(3)
+  /** The same, without sleeping. */
+  def isAcceptedNow: Boolean = {
+    val response = ByteBuffer.allocate(3)
     val deadline = Uninterruptibly.deadlineIn(20000)
-    while (answer.hasRemaining && System.nanoTime() < deadline) channel.read(answer)
-    new String(answer.array, US_ASCII) == "ok\n"
+    while (response.hasRemaining && System.nanoTime() < deadline) channel.read(response)
+    new String(response.array, US_ASCII) == "ok\n"
   }
 
-  /** Whether the other side has closed it. What comes before that is thrown away. */
-  def isCut: Boolean =
+  /** Whether the other side has closed it. Pending input is discarded. */
+  def isDisconnected: Boolean =
     try {
       val some = ByteBuffer.allocate(1024)
       var count = channel.read(some)
@@ -48,7 +48,7 @@ final class TestConnection(channel: SocketChannel) extends AutoCloseable {
       count < 0
     } catch { case _: IOException => true }
 
-  def awaitCut(): Unit = Script.await("it was not cut off")(isCut)
+  def awaitDisconnect(): Unit = Script.await("it was not cut off")(isDisconnected)
 
   override def close(): Unit = channel.close()
 }
@@ -63,13 +63,13 @@ object TestConnection {
     }
   )
 
-  /** Connects, says the secret, and is let in. */
-  def admitted(server: BridgeServer, role: String): TestConnection = {
-    val caller = to(server)
+  /** Connects and authenticates. */
+  def authenticated(server: BridgeServer, role: String): TestConnection = {
+    val connection = to(server)
     try {
-      caller.say(s"headwater ${server.secret} $role\n")
-      if (!caller.isAdmitted) throw new AssertionError(s"$role was not answered ok")
-    } catch { case e: Throwable => caller.close(); throw e }
-    caller
+      connection.sendLine(s"headwater ${server.secret} $role\n")
+      if (!connection.isAccepted) throw new AssertionError(s"$role was not answered ok")
+    } catch { case e: Throwable => connection.close(); throw e }
+    connection
   }
 }
