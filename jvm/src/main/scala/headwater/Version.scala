@@ -2,7 +2,7 @@ package headwater
 
 import java.util.Properties
 
-/** The version of this jar, so that the Python package can refuse a jar that is not its own. */
+/** The version of this jar, so that the Python package can reject another version. */
 object Version {
 
   /** As in `python/headwater/_version.py` when the jar was built. */

@@ -5,12 +5,12 @@ import java.io.IOException
 import com.github.luben.zstd.Zstd
 import net.jpountz.lz4.LZ4Factory
 
-/** How the payload of a frame is compressed. Both libraries are Spark's own, in every line of it. */
+/** The compression of a frame's payload. Every supported Spark ships both libraries. */
 private[headwater] sealed abstract class Codec(val name: String, val code: Byte) extends Serializable {
 
   def compress(raw: Array[Byte]): Array[Byte]
 
-  /** @throws IOException when it is not what was compressed */
+  /** @throws IOException when the bytes cannot be decompressed */
   def restore(stored: Array[Byte], rawBytes: Int): Array[Byte]
 }
 

@@ -5,9 +5,9 @@ import java.io.{Closeable, FileNotFoundException}
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileSystem, Path}
 
-/** On any file system that Hadoop knows. A file is durable once it is closed, by what that file system means with it; many
-  * of them cannot add to a file that was made durable, so each group is a file. There is no lock: a driver that finds the
-  * manifest of a newer epoch stops.
+/** A folder on a Hadoop file system. A file is durable once it is closed, as far as that file system guarantees
+  * it. Many of them cannot append to a durable file, so each sync group is a file. There is no lock: a driver
+  * that finds the manifest of a newer epoch stops.
   */
 private[headwater] final class HadoopFiles(folder: Path, conf: Configuration) extends LogFiles {
   private[this] val fs: FileSystem = folder.getFileSystem(conf)
@@ -22,8 +22,8 @@ private[headwater] final class HadoopFiles(folder: Path, conf: Configuration) ex
 
   override def read(name: String): LogFiles.In = HadoopFiles.open(new Path(folder, name), conf)
 
-  /** Creating without overwriting is what tells two drivers apart that want the same epoch. */
-  override def writeWhole(name: String, bytes: Array[Byte]): Unit = {
+  /** Creating without overwriting lets only one of two drivers take an epoch. */
+  override def writeAtomically(name: String, bytes: Array[Byte]): Unit = {
     val out = fs.create(new Path(folder, name), false)
     try out.write(bytes)
     finally out.close()
@@ -39,7 +39,7 @@ private[headwater] final class HadoopFiles(folder: Path, conf: Configuration) ex
 
   override def delete(name: String): Unit = fs.delete(new Path(folder, name), false)
 
-  override def sync(name: String): Unit = () // it was closed, or it is not there
+  override def sync(name: String): Unit = () // it was closed, or does not exist
 
   override def canAppend: Boolean = false
 
@@ -54,9 +54,9 @@ private[headwater] object HadoopFiles {
     private[this] val in = fs.open(path)
 
     override def readAt(position: Long, into: Array[Byte], wanted: Int): Int = {
-      val there = math.max(0L, math.min(wanted.toLong, length - position)).toInt
-      in.readFully(position, into, 0, there)
-      there
+      val available = math.max(0L, math.min(wanted.toLong, length - position)).toInt
+      in.readFully(position, into, 0, available)
+      available
     }
 
     override def close(): Unit = in.close()

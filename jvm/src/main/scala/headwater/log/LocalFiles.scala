@@ -9,20 +9,21 @@ import java.util.concurrent.ConcurrentHashMap
 import scala.jdk.CollectionConverters._
 import scala.util.Using
 
-import headwater.Waiting
+import headwater.core.Uninterruptibly
 
-/** On a local disk, without Hadoop in between: its local file system keeps checksums of its own and does not sync.
+/** A folder on a local disk, without Hadoop: its local file system writes checksum files of its own and does not
+  * sync.
   *
-  * A file's bytes are made durable by syncing the file, its name by syncing the folder, and the folder's own name by syncing
-  * the folder above.
+  * Syncing a file makes its bytes durable, syncing its folder makes its name durable, and syncing the parent
+  * folder makes the folder's name durable.
   *
   * @param durable
-  *   false for a folder that goes with the query: nothing is synced
+  *   false for a temporary folder: nothing is synced
   */
 private[headwater] final class LocalFiles(folder: Path, durable: Boolean) extends LogFiles {
   import LocalFiles.LockMillis
 
-  makeFolder(folder)
+  createFolder(folder)
 
   override def pathOf(name: String): String = folder.resolve(name).toUri.toString
 
@@ -31,27 +32,27 @@ private[headwater] final class LocalFiles(folder: Path, durable: Boolean) extend
 
   override def read(name: String): LogFiles.In = LocalFiles.open(folder.resolve(name))
 
-  override def writeWhole(name: String, bytes: Array[Byte]): Unit = {
-    val fresh = folder.resolve(s"$name.tmp")
-    Files.deleteIfExists(fresh)
-    Using.resource(newFile(fresh)) { out =>
+  override def writeAtomically(name: String, bytes: Array[Byte]): Unit = {
+    val temporary = folder.resolve(s"$name.tmp")
+    Files.deleteIfExists(temporary)
+    Using.resource(newFile(temporary)) { out =>
       writeFully(out, bytes)
       if (durable) out.force(true)
     }
-    Files.move(fresh, folder.resolve(name), StandardCopyOption.ATOMIC_MOVE)
+    Files.move(temporary, folder.resolve(name), StandardCopyOption.ATOMIC_MOVE)
     syncFolder(folder)
   }
 
   override def create(name: String): LogFiles.Out = new LogFiles.Out {
     private[this] val out = newFile(folder.resolve(name))
-    private[this] var isNamed = false
+    private[this] var isNameDurable = false
 
     override def write(bytes: Array[Byte]): Unit = writeFully(out, bytes)
 
     override def sync(): Unit = if (durable) {
       out.force(false)
-      if (!isNamed) syncFolder(folder)
-      isNamed = true
+      if (!isNameDurable) syncFolder(folder)
+      isNameDurable = true
     }
 
     override def close(): Unit = out.close()
@@ -68,13 +69,13 @@ private[headwater] final class LocalFiles(folder: Path, durable: Boolean) extend
 
   override def canAppend: Boolean = true
 
-  /** The operating system's own lock: it goes with its process, so a restart after kill -9 finds none. It also goes when
-    * its process closes that file, by whatever handle: so another query of the same process must not even open it.
+  /** The operating system's lock ends with its process, so a restart after kill -9 finds none. It also ends when
+    * the process closes any handle of that file, so other queries of this process must not even open it.
     */
   override def lock(): Closeable = {
     val path = folder.toRealPath().resolve("lock")
-    // Who had it may be about to end, and a query that was stopped may still be writing.
-    val deadline = Waiting.deadlineIn(LockMillis)
+    // The owner may be about to end, and a stopped query may still be writing.
+    val deadline = Uninterruptibly.deadlineIn(LockMillis)
     var lock = LocalFiles.lock(path)
     while (lock.isLeft && System.nanoTime() < deadline) {
       Thread.sleep(20)
@@ -98,9 +99,9 @@ private[headwater] final class LocalFiles(folder: Path, durable: Boolean) extend
     }
   }
 
-  /** As deep as it has to be, and the name of each new folder is durable too. */
-  private def makeFolder(path: Path): Unit = if (!Files.isDirectory(path)) {
-    Option(path.getParent).foreach(makeFolder)
+  /** Creates missing parent folders too, and makes the name of each new folder durable. */
+  private def createFolder(path: Path): Unit = if (!Files.isDirectory(path)) {
+    Option(path.getParent).foreach(createFolder)
     Files.createDirectories(path)
     Option(path.getParent).foreach(syncFolder)
   }
@@ -114,7 +115,7 @@ private[headwater] object LocalFiles {
   /** Files that this process has locked. */
   private[this] val locked = ConcurrentHashMap.newKeySet[Path]()
 
-  /** Takes the lock, or says who has it. */
+  /** Takes the lock, or returns who has it. */
   private def lock(path: Path): Either[String, Closeable] =
     if (!locked.add(path)) Left("another query of this application")
     else {

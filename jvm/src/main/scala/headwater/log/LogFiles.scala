@@ -5,48 +5,47 @@ import java.nio.charset.StandardCharsets.UTF_8
 
 import scala.util.Using
 
-/** The folder in which a log lies. What makes bytes durable differs from one file system to the next; that is all that is
-  * known here.
+/** The folder of a log. Implementations differ in what makes bytes durable.
   *
-  * '''One thread''' writes. Reading files may be done by any.
+  * Only one thread may write. Any thread may read.
   */
 private[headwater] trait LogFiles {
 
-  /** For messages, and for tasks: where a file is. */
+  /** The path of a file, for messages and for tasks. */
   def pathOf(name: String): String
 
   def list(): Seq[String]
 
   def read(name: String): LogFiles.In
 
-  /** A small file, as text; what is beyond so many bytes is left out. */
+  /** The content of a small file, up to `maxBytes`. */
   final def text(name: String, maxBytes: Long): String = Using.resource(read(name)) { in =>
     val bytes = new Array[Byte](math.min(in.length, maxBytes).toInt)
     in.readAt(0, bytes, bytes.length)
     new String(bytes, UTF_8)
   }
 
-  /** A file that is there whole or not at all, whatever happens; durable on return. */
-  def writeWhole(name: String, bytes: Array[Byte]): Unit
+  /** Writes a file as a whole or not at all; durable on return. */
+  def writeAtomically(name: String, bytes: Array[Byte]): Unit
 
-  /** A new file, which must not exist yet. Its name is durable with the first [[LogFiles.Out.sync]]. */
+  /** Creates a file, which must not exist. Its name is durable after the first [[LogFiles.Out.sync]]. */
   def create(name: String): LogFiles.Out
 
   def delete(name: String): Unit
 
-  /** Makes durable what an earlier process may have written and not synced. */
+  /** Makes durable what an earlier process may have written without a sync. */
   def sync(name: String): Unit
 
-  /** Whether what is written is there after a restart of the query. */
+  /** Whether the files survive a restart of the query. */
   def isDurable: Boolean = true
 
-  /** Whether a file can be added to after a [[LogFiles.Out.sync]]; if not, each group needs a file of its own. */
+  /** Whether a file can grow after a [[LogFiles.Out.sync]]. If not, each sync group needs a file of its own. */
   def canAppend: Boolean
 
-  /** Keeps others from writing, until closed.
+  /** Keeps other writers out, until closed.
     *
     * @throws java.io.IOException
-    *   says who has it
+    *   names the owner of the lock
     */
   def lock(): Closeable
 }
@@ -56,14 +55,14 @@ private[headwater] object LogFiles {
   trait In extends Closeable {
     def length: Long
 
-    /** Fills the array as far as the file goes. Says how many bytes that were. */
+    /** Fills the array as far as the file goes. Returns the number of bytes. */
     def readAt(position: Long, into: Array[Byte], length: Int): Int
   }
 
   trait Out extends Closeable {
     def write(bytes: Array[Byte]): Unit
 
-    /** Returns when all that was written would survive a power cut, as far as this file system can promise that. */
+    /** Returns when everything written would survive a power cut, as far as the file system can guarantee it. */
     def sync(): Unit
   }
 }

@@ -4,7 +4,7 @@ import com.fasterxml.jackson.databind.DeserializationFeature
 import com.fasterxml.jackson.databind.cfg.JsonNodeFeature
 import com.fasterxml.jackson.databind.json.JsonMapper
 
-/** JSON as it is written: a cursor's number may have more digits than a double. */
+/** Keeps JSON numbers exact: a cursor's number may have more digits than a double. */
 private[log] object LogJson {
   val mapper: JsonMapper = JsonMapper
     .builder()

@@ -3,18 +3,18 @@ package headwater.log
 import scala.collection.mutable
 import scala.util.Using
 
-import headwater.{Cursor, LostRows, Rows, StoredRows}
+import headwater.core.{Cursor, LostRows, Rows, StoredRows}
 
-/** What a log holds, found by reading the heads of all its frames, on a start.
+/** The content of a log, found at a start by reading the headers of all its frames.
   *
   * @param rows
-  *   in order, each with the seq of its first row; without a gap, since rows that are missing stand there as lost
+  *   in order, each with the seq of its first row; without gaps, since missing rows are [[LostRows]]
   * @param next
   *   the seq of the next row
   * @param commits
-  *   what Spark has committed, as far as it is still known
+  *   the commits of Spark that the log still records
   * @param torn
-  *   segments in which nothing stands and of which nothing is missing
+  *   segments that contain nothing and of which nothing is missing
   */
 private[headwater] final case class LogScan(
     rows: Vector[(Long, Rows)],
@@ -30,12 +30,12 @@ private[headwater] object LogScan {
   /** @param last the seq of its last row; one below its first if it has none */
   final case class Segment(name: String, first: Long, last: Long, bytes: Long)
 
-  /** Frames are read together up to this weight, so that the index of a long log stays small. */
+  /** Frames are combined up to this size, so that the index of a long log stays small. */
   val BlockBytes: Long = 512 << 10
 
   def of(files: LogFiles, first: Long): LogScan = new Scanner(files, first).result
 
-  /** Of all segments that are there, whatever stands in them; 0 if there is none. */
+  /** The newest epoch of all segments, whatever they contain; 0 if there are none. */
   def newestEpoch(files: LogFiles): Long =
     files.list().flatMap(SegmentHeader.parse(_)).map(_._1).maxOption.getOrElse(0L)
 
@@ -54,9 +54,9 @@ private[headwater] object LogScan {
     def result: LogScan = {
       val headers = names.map(name => name -> headerOf(name))
       val firsts = headers.map(_._2.map { case (_, header) => header.first }.getOrElse(Long.MaxValue))
-      // What later segments begin with ends the ones before them.
+      // A segment ends where a later segment begins.
       val limits = firsts.scanRight(Long.MaxValue)(math.min).tail
-      // Those before the oldest were dropped; unless it is there and cannot be read.
+      // Rows before the oldest segment were dropped, unless its header cannot be read.
       firsts.headOption.filter(_ < Long.MaxValue).foreach(oldest => expected = math.max(expected, oldest))
       val last = firsts.lastIndexWhere(_ < Long.MaxValue)
       headers.zip(limits).zipWithIndex.foreach {
@@ -79,7 +79,7 @@ private[headwater] object LogScan {
 
     private def open(name: String): SegmentFile = new SegmentFile(files.pathOf(name), files.read(name))
 
-    /** A segment without a header. Nothing of it counts; all but its last group was durable. */
+    /** A segment without a readable header. Nothing of it counts; all but its last sync group was durable. */
     private def skip(name: String, what: String, limit: Long): Unit = Using.resource(open(name)) { file =>
       val groups = file.groups
       if (groups.isEmpty && (limit == Long.MaxValue || limit <= expected)) torn += name
@@ -98,42 +98,42 @@ private[headwater] object LogScan {
         isLast: Boolean
     ): Unit =
       Using.resource(open(name)) { file =>
-        lostUpTo(math.min(header.first, limit)) // a replaced writer may have begun further
+        lostUpTo(math.min(header.first, limit)) // a replaced writer may have begun later
         cursors.clear()
         cursors ++= header.cursors
         var position = start
-        var parcel = Vector.empty[(Long, Frame)]
+        var rowGroup = Vector.empty[(Long, Frame)]
         var block = Block.none
-        var gap = Option.empty[String] // behind which no frame has told yet which row is next
+        var gap = Option.empty[String] // after which no frame has stated the next seq yet
         var isOver = false
         while (!isOver) {
-          file.frameAt(position).filter(!isLast || file.isPayloadSound(_, position)) match {
+          file.frameAt(position).filter(!isLast || file.isPayloadIntact(_, position)) match {
             case Some(frame) if frame.isRows && frame.seq + math.min(frame.rows, 1) > limit => isOver = true
             case Some(frame) =>
               if (frame.isRows) {
-                parcel :+= position -> frame
+                rowGroup :+= position -> frame
                 if (!frame.hasMore) {
-                  block = take(file.path, parcel, block)
-                  parcel = Vector.empty
+                  block = addRowGroup(file.path, rowGroup, block)
+                  rowGroup = Vector.empty
                   gap = None
                 }
               } else commits += frame.seq
               position += frame.length
             case None =>
-              parcel = Vector.empty
+              rowGroup = Vector.empty
               file.nextGroup(position + 1) match {
                 case Some(group) =>
-                  put(block)
+                  addBlock(block)
                   block = Block.none
                   gap = Some(s"${file.path} is damaged at byte $position")
                   damage = gap
                   position = group
-                case None => isOver = true // a torn tail, unless the next segment begins beyond it
+                case None => isOver = true // a torn tail, unless the next segment begins after it
               }
           }
         }
-        put(block)
-        // Only commits, or half a parcel, stand behind it: how many rows it had is not known. One stands for them.
+        addBlock(block)
+        // Only commits or an incomplete row group follow: the number of lost rows is unknown. One row stands for them.
         if (isLast && gap.nonEmpty)
           lostUpTo(math.max(expected, commits.result().lastOption.getOrElse(-1L)) + 1)
         if (damage.isEmpty && position < file.length)
@@ -141,18 +141,18 @@ private[headwater] object LogScan {
         segments += Segment(name, header.first, expected - 1, file.length)
       }
 
-    /** A parcel that is whole. */
-    private def take(path: String, parcel: Vector[(Long, Frame)], before: Block): Block = {
+    /** Adds a complete row group. */
+    private def addRowGroup(path: String, rowGroup: Vector[(Long, Frame)], before: Block): Block = {
       var block = before
-      parcel.foreach { case (position, frame) =>
+      rowGroup.foreach { case (position, frame) =>
         if (frame.seq > expected) {
-          put(block)
+          addBlock(block)
           block = Block.none
           lostUpTo(frame.seq)
         }
         if (frame.rows > 0 && frame.seq == expected) {
           if (!block.fits(frame)) {
-            put(block)
+            addBlock(block)
             block = Block.none
           }
           block = block.add(path, position, frame)
@@ -163,9 +163,9 @@ private[headwater] object LogScan {
       block
     }
 
-    private def put(block: Block): Unit = block.rows.foreach(stored => rows += block.first -> stored)
+    private def addBlock(block: Block): Unit = block.rows.foreach(stored => rows += block.first -> stored)
 
-    /** Rows before `seq` that are nowhere. */
+    /** Records the rows before `seq` as lost. */
     private def lostUpTo(seq: Long): Unit = {
       while (expected < seq) {
         val count = math.min(seq - expected, Int.MaxValue).toInt
@@ -179,10 +179,10 @@ private[headwater] object LogScan {
     }
   }
 
-  /** Neighbouring frames of one segment; such without rows may stand between them. */
+  /** Adjacent frames of one segment. Frames without rows may lie between them. */
   private[log] final case class Block(first: Long, rows: Option[StoredRows]) {
     def fits(frame: Frame): Boolean = rows.forall { stored =>
-      stored.weight + frame.rawBytes <= BlockBytes && stored.count.toLong + frame.rows <= Int.MaxValue
+      stored.byteSize + frame.rawBytes <= BlockBytes && stored.count.toLong + frame.rows <= Int.MaxValue
     }
 
     def add(path: String, position: Long, frame: Frame): Block = rows match {
@@ -192,7 +192,7 @@ private[headwater] object LogScan {
         val more = stored.copy(
           length = position + frame.length - stored.position,
           count = stored.count + frame.rows,
-          weight = stored.weight + frame.rawBytes
+          byteSize = stored.byteSize + frame.rawBytes
         )
         Block(first, Some(more))
     }

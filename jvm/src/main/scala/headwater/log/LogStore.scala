@@ -3,18 +3,19 @@ package headwater.log
 import java.io.Closeable
 import java.util.concurrent.atomic.AtomicReference
 
-import headwater._
+import headwater.buffer.Buffer
+import headwater.core.{ArrowSchema, Durability, RowGroup, SeqOffset, Store}
 import org.apache.spark.internal.Logging
 
-/** Rows in the log that lies in the folder that Spark gives a source. They survive the process: after a restart the same
-  * window gives the same rows, and a resumable source goes on after the last durable cursor.
+/** Rows in a log in the source's folder of the checkpoint. They survive the process: after a restart the same
+  * window returns the same rows, and a resumable source continues after its last durable cursor.
   */
 private[headwater] final class LogStore private (
     files: LogFiles,
     manifest: Manifest,
     scan: LogScan,
     settings: LogStore.Settings,
-    held: Closeable,
+    lock: Closeable,
     nanoTime: () => Long
 ) extends Store
     with Logging {
@@ -22,9 +23,9 @@ private[headwater] final class LogStore private (
 
   override val buffer: Buffer = {
     val first = scan.rows.headOption.fold(scan.next)(_._1)
-    val made = new Buffer(Long.MaxValue, settings.logBytes, first, nanoTime)
-    scan.rows.foreach { case (_, rows) => made.restore(rows) }
-    made
+    val index = new Buffer(Long.MaxValue, settings.logBytes, first, nanoTime)
+    scan.rows.foreach { case (_, rows) => index.restore(rows) }
+    index
   }
 
   private[this] val writer =
@@ -36,15 +37,15 @@ private[headwater] final class LogStore private (
       settings.segments,
       buffer,
       listener.get()(_),
-      held
+      lock
     )
 
   override def run: String = manifest.run
   override def durability: Durability = Durability.Log
   override def next: Long = scan.next
   override def cursors: Map[Int, String] = scan.cursors
-  override def give(parcel: Parcel): Boolean = writer.give(parcel)
-  override def isSettled: Boolean = writer.isSettled
+  override def append(rowGroup: RowGroup): Boolean = writer.append(rowGroup)
+  override def isFlushed: Boolean = writer.isFlushed
   override def failure: Option[Throwable] = writer.failure
 
   override def commit(end: Long): Unit = {
@@ -65,14 +66,14 @@ private[headwater] final class LogStore private (
       logInfo(s"$waiting rows that no batch had taken wait in ${files.pathOf("")} for the next start")
   }
 
-  /** Who is told of durable cursors. In a temporary folder none is. */
-  def onDurable(told: Map[Int, String] => Unit): Unit = if (files.isDurable) listener.set(told)
+  /** Sets the listener for durable cursors. In a temporary folder no cursor is durable. */
+  def onDurable(onCursors: Map[Int, String] => Unit): Unit = if (files.isDurable) listener.set(onCursors)
 }
 
 private[headwater] object LogStore extends Logging {
   private val CloseMillis = 1000L
 
-  /** @param identity options of the source that must stay as they are */
+  /** @param identity the options of the source that must not change */
   final case class Settings(
       source: String,
       schema: String,
@@ -85,12 +86,12 @@ private[headwater] object LogStore extends Logging {
       failOnDataLoss: Boolean
   )
 
-  /** Opens what is there, or begins a new log.
+  /** Opens the existing log, or creates a new one.
     *
     * @param known
     *   the position that Spark has for this source, if any
     * @param newRun
-    *   names a new log
+    *   the run of a new log
     */
   def open(
       files: LogFiles,
@@ -99,26 +100,26 @@ private[headwater] object LogStore extends Logging {
       newRun: String,
       nanoTime: () => Long
   ): LogStore = {
-    val held = files.lock()
+    val lock = files.lock()
     try {
-      val found = Manifest.read(files)
-      found.foreach(Identity.check(_, settings))
-      val first = found.fold(known.fold(0L)(_.seq + 1))(_.first)
+      val existing = Manifest.read(files)
+      existing.foreach(Identity.check(_, settings))
+      val first = existing.fold(known.fold(0L)(_.seq + 1))(_.first)
       val manifest = Manifest(
         settings.source,
-        found.fold(newRun)(_.run),
+        existing.fold(newRun)(_.run),
         math.max(Manifest.newestEpoch(files), LogScan.newestEpoch(files)) + 1,
         first,
         settings.shards,
         settings.schema,
         settings.identity
       )
-      def look() = Recovery.check(files, found, LogScan.of(files, first), known, settings)
-      val seen = look() // before anything is changed
-      seen.segments.lastOption.foreach(segment => files.sync(segment.name))
-      files.writeWhole(manifest.name, manifest.json.getBytes("UTF-8"))
-      // Where no lock keeps others away, one may have written since. With this manifest there, it no longer does.
-      val checked = if (files.canAppend) seen else look()
+      def scanAndCheck() = Recovery.check(files, existing, LogScan.of(files, first), known, settings)
+      val scanned = scanAndCheck() // before anything is changed
+      scanned.segments.lastOption.foreach(segment => files.sync(segment.name))
+      files.writeAtomically(manifest.name, manifest.json.getBytes("UTF-8"))
+      // Without a lock, another driver may have written since. It no longer does once this manifest exists.
+      val checked = if (files.canAppend) scanned else scanAndCheck()
       files.list().filter(name => Manifest.epochOf(name).exists(_ < manifest.epoch)).foreach(files.delete)
       checked.torn.foreach(files.delete)
       if (checked.rows.nonEmpty)
@@ -126,10 +127,10 @@ private[headwater] object LogStore extends Logging {
           s"source '${settings.source}' goes on with the log in ${files.pathOf("")}: rows ${checked.rows.head._1} to " +
             s"${checked.next - 1} are there, epoch ${manifest.epoch}"
         )
-      new LogStore(files, manifest, checked, settings, held, nanoTime)
+      new LogStore(files, manifest, checked, settings, lock, nanoTime)
     } catch {
       case e: Throwable =>
-        held.close()
+        lock.close()
         throw e
     }
   }

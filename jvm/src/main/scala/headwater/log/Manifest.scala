@@ -6,16 +6,17 @@ import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
 
-/** Whose log it is. One for each epoch; the newest counts, and whoever finds a newer one than its own has been replaced.
+/** Identifies a log. There is one for each epoch; the newest counts. A writer that finds a newer one than its own
+  * has been replaced.
   *
   * @param run
-  *   the life of this log, in every offset that points into it
+  *   the run of this log, in every offset that refers to it
   * @param first
   *   the seq of its very first row
   * @param schema
-  *   Spark's, as JSON
+  *   the Spark schema, as JSON
   * @param identity
-  *   options of the source that must not change
+  *   the options of the source that must not change
   */
 private[headwater] final case class Manifest(
     source: String,
@@ -33,8 +34,8 @@ private[headwater] final case class Manifest(
       LogJson.mapper.createObjectNode().put("v", Manifest.Version).put("source", source).put("run", run)
     tree.put("epoch", epoch).put("first", first).put("shards", shards)
     tree.set[JsonNode]("schema", LogJson.mapper.readTree(schema))
-    val marked = tree.putObject("identity")
-    identity.toSeq.sorted.foreach { case (option, value) => marked.put(option, value) }
+    val identityNode = tree.putObject("identity")
+    identity.toSeq.sorted.foreach { case (option, value) => identityNode.put(option, value) }
     tree.toString
   }
 }
@@ -49,8 +50,8 @@ private[headwater] object Manifest {
     case _ => None
   }
 
-  /** The newest one. One that was not written to its end does not count if there is another: not every file system writes
-    * a file whole or not at all.
+  /** The newest manifest. An incomplete one does not count if there is another: not every file system writes
+    * files atomically.
     */
   def read(files: LogFiles): Option[Manifest] = {
     val texts =
@@ -63,7 +64,7 @@ private[headwater] object Manifest {
     }
   }
 
-  /** Of all manifests that are there, whatever stands in them; 0 if there is none. */
+  /** The newest epoch of all manifests, whatever they contain; 0 if there are none. */
   def newestEpoch(files: LogFiles): Long = names(files).flatMap(epochOf(_)).maxOption.getOrElse(0L)
 
   private def names(files: LogFiles): Seq[String] = files.list().filter(epochOf(_).nonEmpty)

@@ -1,19 +1,22 @@
 package headwater.log
 
-import headwater.{DataLossException, Durability, InvalidOffsetException, LostRows, SeqOffset}
+import headwater.core.{Durability, LostRows, SeqOffset}
+import headwater.{DataLossException, InvalidOffsetException}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.types.{DataType, StructType}
 
-/** Whether a log and a checkpoint belong together, on a start. What is missing is named; nothing is begun anew silently. */
+/** Checks at a start that a log and a checkpoint belong together. An error names what is missing; nothing starts
+  * over silently.
+  */
 private[log] object Recovery extends Logging {
 
   def check(
       files: LogFiles,
-      found: Option[Manifest],
+      existing: Option[Manifest],
       scan: LogScan,
       known: Option[SeqOffset],
       settings: LogStore.Settings
-  ): LogScan = (found, known) match {
+  ): LogScan = (existing, known) match {
     case (None, _) if scan.segments.nonEmpty =>
       throw new InvalidOffsetException(
         s"${files.pathOf("")} has segments of a log and no manifest: put it back, or remove the segments to begin anew."
@@ -28,7 +31,7 @@ private[log] object Recovery extends Logging {
         )
       logWarning(s"$what: going on without it, as failOnDataLoss is false")
       scan
-    case (None, Some(_)) => scan // rows were in memory until now
+    case (None, Some(_)) => scan // rows were in memory so far
     case (Some(manifest), None) =>
       val committed = scan.commits.maxOption.getOrElse(-1L)
       val oldest = scan.rows.headOption.fold(scan.next)(_._1)
@@ -57,10 +60,10 @@ private[log] object Recovery extends Logging {
       )
   }
 
-  /** Before a query leaves a log for memory: rows that wait there would be passed over. A log that the checkpoint does not
-    * speak of was left before.
+  /** Checks a log before its query continues in memory: rows that wait in the log would be skipped. A log that
+    * the checkpoint does not refer to was left before.
     */
-  def checkLeft(files: LogFiles, known: Option[SeqOffset], failOnDataLoss: Boolean): Unit =
+  def checkBeforeMemory(files: LogFiles, known: Option[SeqOffset], failOnDataLoss: Boolean): Unit =
     Manifest
       .read(files)
       .filter(manifest => known.forall(at => at.run == manifest.run || beginsBehind(manifest, at)))
@@ -80,7 +83,7 @@ private[log] object Recovery extends Logging {
         }
       }
 
-  /** The log was begun right behind that offset, whose row was in memory. */
+  /** The log begins right after this offset, whose row was in memory. */
   private def beginsBehind(manifest: Manifest, offset: SeqOffset): Boolean = manifest.first == offset.seq + 1
 
   /** Rows that Spark was offered and that are gone. */
@@ -98,7 +101,7 @@ private[log] object Recovery extends Logging {
   }
 }
 
-/** Whether a source is the one that the log was written by. */
+/** Checks that a source is the one that wrote the log. */
 private[headwater] object Identity {
 
   def check(manifest: Manifest, settings: LogStore.Settings): Unit = {
@@ -117,13 +120,13 @@ private[headwater] object Identity {
     schemaChange(read(manifest.schema), read(settings.schema)).foreach(refuse)
   }
 
-  /** The first of the options that must not change and did, as it is told. */
+  /** The first option that must not change and did, as a message. */
   def changedOption(was: Map[String, String], is: Map[String, String]): Option[String] =
     (was.keySet ++ is.keySet).toSeq.sorted.find(option => was.get(option) != is.get(option)).map { option =>
-      s"its option '$option' was ${shown(was.get(option))} and is ${shown(is.get(option))} now"
+      s"its option '$option' was ${quoted(was.get(option))} and is ${quoted(is.get(option))} now"
     }
 
-  /** What cannot be read any more; columns that are new and may be null can be. */
+  /** The first incompatible change, as a message. New nullable columns are compatible. */
   private def schemaChange(was: StructType, is: StructType): Option[String] = {
     val now = is.fields.map(field => field.name -> field).toMap
     val before = was.fieldNames.toSet
@@ -141,5 +144,5 @@ private[headwater] object Identity {
 
   private def read(json: String): StructType = DataType.fromJson(json).asInstanceOf[StructType]
 
-  private def shown(value: Option[String]): String = value.fold("not set")(text => s"'$text'")
+  private def quoted(value: Option[String]): String = value.fold("not set")(text => s"'$text'")
 }

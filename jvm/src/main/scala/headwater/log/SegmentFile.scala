@@ -10,14 +10,14 @@ import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.JsonNode
-import headwater.ArrowSchema
+import headwater.core.ArrowSchema
 
-/** What stands at the beginning of a segment.
+/** The header of a segment.
   *
   * @param first
-  *   the seq of the first row that it can hold
+  *   the seq of the first row that the segment can hold
   * @param cursors
-  *   the last durable one of each shard, when the segment was begun: those before it may be deleted
+  *   the last durable cursor of each shard when the segment was created, since earlier segments may be deleted
   */
 private[headwater] final case class SegmentHeader(
     source: String,
@@ -35,9 +35,9 @@ private[headwater] final case class SegmentHeader(
       LogJson.mapper.createObjectNode().put("v", SegmentHeader.Version).put("source", source).put("run", run)
     tree.put("epoch", epoch).put("number", number).put("first", first)
     tree.put("arrowSchema", Base64.getEncoder.encodeToString(arrowSchema.bytes))
-    val places = tree.putObject("cursors")
+    val cursorNode = tree.putObject("cursors")
     cursors.toSeq.sorted.foreach { case (shard, json) =>
-      places.set[JsonNode](shard.toString, LogJson.mapper.readTree(json))
+      cursorNode.set[JsonNode](shard.toString, LogJson.mapper.readTree(json))
     }
     val json = tree.toString.getBytes(UTF_8)
     val out = ByteBuffer.allocate(SegmentHeader.FixedBytes + json.length).order(ByteOrder.LITTLE_ENDIAN)
@@ -55,14 +55,14 @@ private[headwater] object SegmentHeader {
 
   def nameOf(epoch: Long, number: Long): String = f"$epoch%08d-$number%012d.segment"
 
-  /** Epoch and number. */
+  /** The epoch and the number in the name of a segment. */
   def parse(name: String): Option[(Long, Long)] = name match {
     case Name(epoch, number) => Some((epoch.toLong, number.toLong))
     case _ => None
   }
 }
 
-/** A segment, to be read. Nothing that stands in it is believed without its checksum.
+/** Reads a segment. Nothing in it is used before its checksum was verified.
   *
   * @param path
   *   for messages
@@ -75,44 +75,44 @@ private[headwater] final class SegmentFile(val path: String, in: LogFiles.In) ex
   private[this] var cached = Array.emptyByteArray
   private[this] var cachedAt = 0L
 
-  /** Where the frames begin, and what stands before them; or what is wrong with that. */
+  /** The position of the first frame, and the header; or what is wrong with it. */
   lazy val opened: Either[String, (Long, SegmentHeader)] = readHeader()
 
-  /** @throws DamagedException when it has none */
+  /** @throws DamagedException when the header is damaged */
   def header: SegmentHeader =
     opened.fold(what => throw new DamagedException(s"$path is damaged: $what"), _._2)
 
-  /** The frame at a position, its head and note being right; the payload has not been looked at. */
+  /** The frame at a position. Its header and note are verified, its payload is not. */
   def frameAt(position: Long): Option[Frame] =
     for {
-      fixed <- bytesAt(position, Frame.HeadBytes)
-      frame <- Frame.fixedPart(fixed)
-      note <- bytesAt(position + Frame.HeadBytes, frame.note.length)
+      fixed <- bytesAt(position, Frame.HeaderBytes)
+      frame <- Frame.readFixedPart(fixed)
+      note <- bytesAt(position + Frame.HeaderBytes, frame.note.length)
       bytes = {
         note.get(note.position(), frame.note)
         frame.note
       }
-      if Frame.isSound(fixed, bytes) && position + frame.length <= length
+      if Frame.isIntact(fixed, bytes) && position + frame.length <= length
     } yield frame
 
-  /** Reads it in pieces. */
-  def isPayloadSound(frame: Frame, position: Long): Boolean = {
+  /** Reads the payload in pieces. */
+  def isPayloadIntact(frame: Frame, position: Long): Boolean = {
     val crc = new CRC32
     val piece = new Array[Byte](math.min(frame.storedBytes, PieceBytes))
     var done = 0
     while (done < frame.storedBytes) {
       val size = math.min(piece.length, frame.storedBytes - done)
-      if (in.readAt(position + frame.headBytes + done, piece, size) < size) return false
+      if (in.readAt(position + frame.headerBytes + done, piece, size) < size) return false
       crc.update(piece, 0, size)
       done += size
     }
     crc.getValue.toInt == frame.payloadCrc
   }
 
-  /** @throws DamagedException names file and place */
+  /** @throws DamagedException names the file and the position */
   def payload(frame: Frame, position: Long): Array[Byte] = {
     val stored = new Array[Byte](frame.storedBytes)
-    val read = in.readAt(position + frame.headBytes, stored, stored.length)
+    val read = in.readAt(position + frame.headerBytes, stored, stored.length)
     if (read < stored.length || Frame.crcOf(stored, 0, read) != frame.payloadCrc)
       throw new DamagedException(
         s"$path is damaged at byte $position: rows ${frame.seq} to ${frame.next - 1} are not what was written"
@@ -120,15 +120,17 @@ private[headwater] final class SegmentFile(val path: String, in: LogFiles.In) ex
     frame.codec.restore(stored, frame.rawBytes)
   }
 
-  /** The next position from `from` on at which a frame stands that was written when all before it was durable. */
+  /** The next position, from `from` on, of a frame that begins a sync group: everything before it was durable
+    * when it was written.
+    */
   def nextGroup(from: Long): Option[Long] = {
     val piece = new Array[Byte](math.max(0L, math.min(PieceBytes.toLong, length - from)).toInt)
     var start = from
-    while (start + Frame.HeadBytes <= length) {
+    while (start + Frame.HeaderBytes <= length) {
       val size = in.readAt(start, piece, math.min(piece.length.toLong, length - start).toInt)
-      if (size < Frame.HeadBytes) return None
+      if (size < Frame.HeaderBytes) return None
       var i = 0
-      while (i + Frame.HeadBytes <= size) {
+      while (i + Frame.HeaderBytes <= size) {
         if (Frame.isMark(piece, i) && frameAt(start + i).exists(_.isFirst)) return Some(start + i)
         i += 1
       }
@@ -137,10 +139,10 @@ private[headwater] final class SegmentFile(val path: String, in: LogFiles.In) ex
     None
   }
 
-  /** Where groups begin. */
+  /** The positions of all sync groups. */
   def groups: Vector[Long] = Vector.unfold(0L)(from => nextGroup(from).map(at => (at, at + 1)))
 
-  /** Frames that stand one after the other, up to a position. */
+  /** Consecutive frames, up to a position. */
   def framesFrom(position: Long, until: Long): Vector[Frame] =
     Vector.unfold(position)(at =>
       Option.when(at < until)(at).flatMap(frameAt).map(frame => (frame, at + frame.length))
@@ -184,7 +186,7 @@ private[headwater] final class SegmentFile(val path: String, in: LogFiles.In) ex
     tree.get("cursors").fields.asScala.map(entry => entry.getKey.toInt -> entry.getValue.toString).toMap
   )
 
-  /** Heads are small and many: some are read at once. The buffer begins at its array's beginning. */
+  /** Headers are small and many, so several are read at once. The returned buffer starts at position 0. */
   private def bytesAt(position: Long, size: Int): Option[ByteBuffer] =
     if (position + size > length) None
     else {
@@ -203,5 +205,5 @@ private[headwater] final class SegmentFile(val path: String, in: LogFiles.In) ex
   private val CacheBytes = 16 << 10
 }
 
-/** A file of the log is not what was written. The message names file and place. */
+/** A file of the log is damaged. The message names the file and the position. */
 final class DamagedException(message: String) extends IOException(message)

@@ -7,26 +7,28 @@ import javax.annotation.concurrent.GuardedBy
 
 import scala.util.control.NonFatal
 
-import headwater.{ArrowSchema, Buffer, Parcel, StoredRows, Waiting}
+import headwater.buffer.Buffer
+import headwater.core.{ArrowSchema, RowGroup, StoredRows, Uninterruptibly}
 import org.apache.spark.internal.Logging
 
-/** Writes what a feed gives into segments, and deletes what Spark will not ask for again.
+/** Writes the rows of a feed into segments, and deletes segments that Spark no longer needs.
   *
-  * All of that is done by the log's own thread: `query.stop()` interrupts the query's thread, and an interrupt closes the
-  * file that a thread is writing to. The thread takes all that has come by then (a group), writes it, syncs it, and only
-  * then puts it into the index, from which it is offered. While a group is being synced the next one gathers.
+  * The log has a thread of its own, since `query.stop()` interrupts the query's thread, and an interrupt closes
+  * the file that a thread is writing to. The thread takes all row groups that have arrived (a sync group), writes
+  * them, syncs them, and only then adds them to the index, from which Spark is offered rows. The next sync group
+  * gathers meanwhile.
   *
-  * '''What can block:''' [[give]], while more than `MaxPendingBytes` are not yet durable. The index lets its writer wait
-  * when `logBytes` wait for Spark, and so the feed waits too. A disk that is full makes the writer wait as well; it tries
-  * again every second.
+  * '''What can block:''' [[append]], while more than `MaxPendingBytes` are not durable. The index blocks the
+  * log's thread while `logBytes` wait for Spark, and so blocks the feed. A full disk blocks the thread too; it
+  * tries again every second.
   *
-  * '''What can be lost:''' a parcel that was given and is not durable yet, if the process dies. It was offered to nobody,
-  * its cursor is not stored, and it was not acknowledged.
+  * '''What can be lost:''' row groups that are not durable yet, if the process dies. They were offered to nobody,
+  * their cursors are not stored, and they were not acknowledged.
   *
   * @param index
-  *   gets each block when it is durable
+  *   receives each block when it is durable
   * @param onDurable
-  *   told of cursors that are durable, by shard
+  *   called with durable cursors, by shard
   */
 private[headwater] final class SegmentLog(
     files: LogFiles,
@@ -36,49 +38,49 @@ private[headwater] final class SegmentLog(
     settings: SegmentLog.Settings,
     index: Buffer,
     onDurable: Map[Int, String] => Unit,
-    held: Closeable
+    folderLock: Closeable
 ) extends Logging {
   import SegmentLog._
 
   private[this] val lock = new ReentrantLock
   private[this] val changed = lock.newCondition()
 
-  @GuardedBy("lock") private[this] var pending = Vector.empty[Parcel]
+  @GuardedBy("lock") private[this] var pending = Vector.empty[RowGroup]
   @GuardedBy("lock") private[this] var pendingBytes = 0L
   @GuardedBy("lock") private[this] var writing = false
   @GuardedBy("lock") private[this] var closing = false
   @GuardedBy("lock") private[this] var error: Option[Throwable] = None
   @GuardedBy("lock") private[this] var commits = scan.commits
-  @GuardedBy("lock") private[this] var looked =
-    scan.commits.maxOption.getOrElse(-1L) // what drop has seen of them
+  @GuardedBy("lock") private[this] var droppedFor =
+    scan.commits.maxOption.getOrElse(-1L) // the newest commit that drop() has handled
   @GuardedBy("lock") private[this] var sizes = Sizes(scan.segments.map(_.bytes).sum, 0L)
 
-  // The thread's own, both.
+  // Used by the log's thread only.
   private[this] val writer = new SegmentWriter(files, manifest, scan, arrowSchema, settings)
   private[this] var lastWrite = System.nanoTime()
 
-  private[this] val thread = new Thread(() => live(), s"headwater-log-${manifest.source}-${manifest.run}")
+  private[this] val thread = new Thread(() => run(), s"headwater-log-${manifest.source}-${manifest.run}")
   thread.setDaemon(true)
   thread.start()
 
-  /** @return false when the log is closed or has failed: the feed has to end */
-  def give(parcel: Parcel): Boolean = locked {
+  /** @return false when the log is closed or has failed: the feed must end */
+  def append(rowGroup: RowGroup): Boolean = locked {
     while (!closing && error.isEmpty && pendingBytes >= MaxPendingBytes) changed.await()
     val open = !closing && error.isEmpty
     if (open) {
-      pending :+= parcel
-      pendingBytes += parcel.weight
+      pending :+= rowGroup
+      pendingBytes += rowGroup.byteSize
       changed.signalAll()
     }
     open
   }
 
-  /** All that was given is in the index. */
-  def isSettled: Boolean = locked(pending.isEmpty && !writing)
+  /** All rows that were appended are in the index. */
+  def isFlushed: Boolean = locked(pending.isEmpty && !writing)
 
   def failure: Option[Throwable] = locked(error)
 
-  /** Spark has committed the rows up to `end`. They are kept for a while, see [[Settings]]. */
+  /** Spark has committed the rows up to `end`. They are retained for a while, see [[Settings]]. */
   def commit(end: Long): Unit = locked {
     if (!commits.lastOption.exists(_ >= end)) {
       commits = (commits :+ end).takeRight(settings.retainBatches + 1)
@@ -88,13 +90,17 @@ private[headwater] final class SegmentLog(
 
   def status: Sizes = locked(sizes)
 
-  /** Writes what was given, and lets go of the folder. Waits for that for as long as `millis`; says whether it is done. */
+  /** Writes what was appended, and releases the folder. Waits for up to `millis`.
+    *
+    * @return
+    *   whether the log is closed
+    */
   def close(millis: Long): Boolean = {
     locked {
       closing = true
       changed.signalAll()
     }
-    Waiting.join(thread, Waiting.deadlineIn(millis))
+    Uninterruptibly.join(thread, Uninterruptibly.deadlineIn(millis))
     !thread.isAlive
   }
 
@@ -106,7 +112,7 @@ private[headwater] final class SegmentLog(
 
   @GuardedBy("lock") private def newestCommit: Long = commits.lastOption.getOrElse(-1L)
 
-  private def live(): Unit =
+  private def run(): Unit =
     try {
       drop()
       var group = nextGroup()
@@ -124,7 +130,7 @@ private[headwater] final class SegmentLog(
     } catch { case e: Throwable => fail(e) }
     finally {
       writer.close()
-      quietly(held.close())
+      quietly(folderLock.close())
       index.wake()
     }
 
@@ -136,10 +142,11 @@ private[headwater] final class SegmentLog(
     }
   }
 
-  /** What has come since; empty when there is only something to delete, None when it is over. */
-  private def nextGroup(): Option[Vector[Parcel]] = locked {
-    while (!closing && pending.isEmpty && newestCommit <= looked) changed.await()
-    if (!files.canAppend && !closing) gather()
+  /** The row groups that have arrived; empty when there is only something to delete, None when the log is closed.
+    */
+  private def nextGroup(): Option[Vector[RowGroup]] = locked {
+    while (!closing && pending.isEmpty && newestCommit <= droppedFor) changed.await()
+    if (!files.canAppend && !closing) awaitLargerGroup()
     val group = pending
     pending = Vector.empty
     pendingBytes = 0
@@ -148,27 +155,27 @@ private[headwater] final class SegmentLog(
     Option.when(group.nonEmpty || !closing)(group)
   }
 
-  /** Where each group makes a file, they should be few. */
-  @GuardedBy("lock") private def gather(): Unit = {
+  /** Where each sync group is a file, there should be few of them. */
+  @GuardedBy("lock") private def awaitLargerGroup(): Unit = {
     var left = lastWrite + GatherNanos - System.nanoTime()
     while (!closing && pendingBytes < MaxPendingBytes && left > 0) left = changed.awaitNanos(left)
   }
 
-  /** Tries until there is room for the group. */
-  private def write(group: Vector[Parcel]): Unit = {
+  /** Retries until there is room for the sync group. */
+  private def write(group: Vector[RowGroup]): Unit = {
     var blocks = attempt(group)
     while (blocks.isEmpty) blocks = attempt(group)
     publish(group, blocks.get)
   }
 
   /** None while the disk is full. */
-  private def attempt(group: Vector[Parcel]): Option[Vector[StoredRows]] =
+  private def attempt(group: Vector[RowGroup]): Option[Vector[StoredRows]] =
     try {
-      refuseIfReplaced()
+      failIfReplaced()
       val blocks = writer.write(group, locked(newestCommit))
-      refuseIfReplaced() // who came meanwhile may not have seen this group
+      failIfReplaced() // a driver that took over meanwhile may not have seen this sync group
       lastWrite = System.nanoTime()
-      measure()
+      updateSizes()
       Some(blocks)
     } catch {
       case e: IOException if isFull(e) && !e.isInstanceOf[LogFailedException] =>
@@ -177,46 +184,46 @@ private[headwater] final class SegmentLog(
         )
         writer.abandon()
         if (awaitRetry()) throw e
-        drop() // what was committed makes room
+        drop() // deleting committed rows makes room
         None
     }
 
-  /** Says whether it is over. */
+  /** Returns whether the log is closing. */
   private def awaitRetry(): Boolean = locked {
     var left = RetryNanos
-    while (!closing && left > 0 && newestCommit <= looked) left = changed.awaitNanos(left)
+    while (!closing && left > 0 && newestCommit <= droppedFor) left = changed.awaitNanos(left)
     closing
   }
 
-  private def publish(group: Vector[Parcel], blocks: Vector[StoredRows]): Unit = {
-    blocks.foreach(index.append) // false once the query is over: the rows are found on the next start
+  private def publish(group: Vector[RowGroup], blocks: Vector[StoredRows]): Unit = {
+    blocks.foreach(index.append) // false after the query has ended: the next start finds the rows
     val durable = SegmentWriter.cursorsOf(group)
     if (durable.nonEmpty) quietly(onDurable(durable))
   }
 
-  /** Deletes the oldest segments whose rows were committed so many batches ago, or weigh too much together. */
+  /** Deletes the oldest committed segments: beyond `retainBatches`, or beyond `retainBytes` in total. */
   private def drop(): Unit = {
     val (newest, floor) = locked {
-      looked = newestCommit
+      droppedFor = newestCommit
       val kept = commits.length - 1 - settings.retainBatches
-      (looked, if (kept >= 0) commits(kept) else -1L)
+      (droppedFor, if (kept >= 0) commits(kept) else -1L)
     }
     def isOld(segment: LogScan.Segment): Boolean = segment.last <= newest &&
       (segment.last <= floor || retainedUpTo(newest) > settings.retainBytes)
     while (writer.dropFirst(isOld)) {}
-    measure()
+    updateSizes()
   }
 
   private def retainedUpTo(end: Long): Long = writer.segments.takeWhile(_.last <= end).map(_.bytes).sum
 
-  private def measure(): Unit = {
+  private def updateSizes(): Unit = {
     val newest = locked(newestCommit)
-    val measured = Sizes(writer.segments.map(_.bytes).sum, retainedUpTo(newest))
-    locked { sizes = measured }
+    val updated = Sizes(writer.segments.map(_.bytes).sum, retainedUpTo(newest))
+    locked { sizes = updated }
   }
 
-  /** Where no lock keeps others away, a newer manifest says that somebody else is the writer now. */
-  private def refuseIfReplaced(): Unit = if (!files.canAppend)
+  /** Without a lock, a newer manifest means that another driver is the writer now. */
+  private def failIfReplaced(): Unit = if (!files.canAppend)
     files.list().flatMap(Manifest.epochOf(_)).find(_ > manifest.epoch).foreach { epoch =>
       throw new LogFailedException(
         s"Another driver has taken over ${files.pathOf("")} (epoch $epoch, this one has ${manifest.epoch}): this query stops."
@@ -227,11 +234,11 @@ private[headwater] final class SegmentLog(
 private[headwater] object SegmentLog extends Logging {
 
   /** @param retainBatches
-    *   how many committed batches are kept, for a checkpoint that steps back
+    *   how many committed batches are retained, for a checkpoint that is set back
     * @param retainBytes
-    *   how much they may weigh
+    *   the maximum size of retained segments
     * @param segmentBytes
-    *   a file that has grown to this is followed by a new one
+    *   a segment of this size is followed by a new one
     */
   final case class Settings(
       codec: Codec,
@@ -247,7 +254,7 @@ private[headwater] object SegmentLog extends Logging {
   private val RetryNanos = TimeUnit.SECONDS.toNanos(1)
   private val GatherNanos = TimeUnit.MILLISECONDS.toNanos(250)
 
-  /** For what may fail without harm to the rows. */
+  /** For steps that may fail without harm to the rows. */
   private[log] def quietly(step: => Unit): Unit =
     try step
     catch { case NonFatal(e) => logWarning("a step at the side of a log failed", e) }
@@ -258,5 +265,5 @@ private[headwater] object SegmentLog extends Logging {
     )
 }
 
-/** The log cannot go on; what was offered stays readable. */
+/** The log cannot continue. Rows that were offered stay readable. */
 final class LogFailedException(message: String, cause: Throwable = null) extends IOException(message, cause)

@@ -4,13 +4,13 @@ import java.io.{Closeable, IOException}
 
 import scala.collection.mutable
 
-import headwater.{ArrowSchema, Cursor, Parcel, StoredRows}
+import headwater.core.{ArrowSchema, Cursor, RowGroup, StoredRows}
 import headwater.log.LogScan.{Block, Segment}
 import headwater.log.SegmentLog.quietly
 
-/** Writes groups of parcels into segments, and knows which segments there are. Used by one thread.
+/** Writes sync groups into segments, and tracks the segments. Not thread-safe.
   *
-  * A group is durable when [[write]] returns. When it throws, what it has left in its file counts for nothing, and
+  * A sync group is durable when [[write]] returns. If it throws, its bytes in the file count for nothing, and
   * [[abandon]] must be called before the next one.
   */
 private[log] final class SegmentWriter(
@@ -20,59 +20,59 @@ private[log] final class SegmentWriter(
     arrowSchema: ArrowSchema,
     settings: SegmentLog.Settings
 ) extends Closeable {
-  private[this] val known = mutable.ArrayDeque.from(scan.segments)
+  private[this] val segmentList = mutable.ArrayDeque.from(scan.segments)
   private[this] var cursors = scan.cursors
   private[this] var current: Option[LogFiles.Out] = None
-  private[this] var isFresh = false // nothing of it is durable yet
+  private[this] var isUnsynced = false // nothing in the current segment is durable yet
   private[this] var position = 0L
   private[this] var number = 0L
   private[this] var nextSeq = scan.next
-  private[this] var told = scan.commits.maxOption.getOrElse(-1L)
+  private[this] var committedSeq = scan.commits.maxOption.getOrElse(-1L)
 
   /** The oldest first. */
-  def segments: Iterator[Segment] = known.iterator
+  def segments: Iterator[Segment] = segmentList.iterator
 
   /** The newest commit that was written. */
-  def committed: Long = told
+  def committed: Long = committedSeq
 
   /** @param commit
-    *   the newest there is; written if it has not been
+    *   the newest commit; written if it has not been
     * @return
     *   where the rows are
     */
-  def write(group: Vector[Parcel], commit: Long): Vector[StoredRows] = {
+  def write(group: Vector[RowGroup], commit: Long): Vector[StoredRows] = {
     if (position >= settings.segmentBytes || !files.canAppend) end()
     val out = current.getOrElse(begin())
-    val frames = new Group(out, known.last.name)
-    if (commit > told) frames.put(Frame.commit(commit, isFirst = true) -> Array.emptyByteArray)
+    val frames = new Group(out, segmentList.last.name)
+    if (commit > committedSeq) frames.put(Frame.commit(commit, isFirst = true) -> Array.emptyByteArray)
     group.foreach(frames.put)
     sync(out)
-    isFresh = false
+    isUnsynced = false
     position = frames.position
     nextSeq = frames.seq
-    told = math.max(told, commit)
+    committedSeq = math.max(committedSeq, commit)
     cursors ++= SegmentWriter.cursorsOf(group)
-    known(known.length - 1) = known.last.copy(last = nextSeq - 1, bytes = position)
+    segmentList(segmentList.length - 1) = segmentList.last.copy(last = nextSeq - 1, bytes = position)
     frames.blocks
   }
 
-  /** What comes goes into a new segment. */
+  /** The next sync group goes into a new segment. */
   def abandon(): Unit = {
     end()
-    if (isFresh) quietly(files.delete(known.removeLast().name))
-    isFresh = false
+    if (isUnsynced) quietly(files.delete(segmentList.removeLast().name))
+    isUnsynced = false
   }
 
-  /** The oldest segment goes, if it is not the only one and `condition` holds for it. */
+  /** Deletes the oldest segment, if it is not the only one and `condition` holds for it. */
   def dropFirst(condition: Segment => Boolean): Boolean = {
-    val goes = known.length > 1 && condition(known.head)
-    if (goes) quietly(files.delete(known.removeHead().name))
-    goes
+    val isDropped = segmentList.length > 1 && condition(segmentList.head)
+    if (isDropped) quietly(files.delete(segmentList.removeHead().name))
+    isDropped
   }
 
   override def close(): Unit = end()
 
-  /** The frames of one group, as they are written. */
+  /** Writes the frames of one sync group. */
   private final class Group(out: LogFiles.Out, segment: String) {
     private[this] val path = files.pathOf(segment)
     private[this] val done = Vector.newBuilder[StoredRows]
@@ -83,21 +83,21 @@ private[log] final class SegmentWriter(
 
     def blocks: Vector[StoredRows] = (done ++= block.rows).result()
 
-    def put(parcel: Parcel): Unit = {
-      val note = parcel.cursor.fold(Array.emptyByteArray)(Frame.Note.write)
-      if (parcel.rows.isEmpty) put(rows(Codec.None, 0, Array.emptyByteArray, 0, note, hasMore = false))
+    def put(rowGroup: RowGroup): Unit = {
+      val note = rowGroup.cursor.fold(Array.emptyByteArray)(Frame.Note.write)
+      if (rowGroup.rows.isEmpty) put(rows(Codec.None, 0, Array.emptyByteArray, 0, note, hasMore = false))
       else
-        parcel.rows.zipWithIndex.foreach { case (batch, i) =>
-          val hasMore = i < parcel.rows.length - 1
+        rowGroup.rows.zipWithIndex.foreach { case (batch, i) =>
+          val hasMore = i < rowGroup.rows.length - 1
           val payload = settings.codec.compress(batch.bytes)
-          val noted = if (hasMore) Array.emptyByteArray else note
-          put(rows(settings.codec, batch.count, payload, batch.bytes.length, noted, hasMore))
+          val frameNote = if (hasMore) Array.emptyByteArray else note
+          put(rows(settings.codec, batch.count, payload, batch.bytes.length, frameNote, hasMore))
         }
     }
 
     def put(framed: (Frame, Array[Byte])): Unit = {
       val (frame, payload) = framed
-      out.write(frame.head)
+      out.write(frame.header)
       if (payload.nonEmpty) out.write(payload)
       if (frame.rows > 0) {
         if (!block.fits(frame)) {
@@ -140,28 +140,28 @@ private[log] final class SegmentWriter(
       SegmentHeader(manifest.source, manifest.run, manifest.epoch, number, nextSeq, arrowSchema, cursors)
     val out = files.create(header.name)
     number += 1
-    isFresh = true
+    isUnsynced = true
     current = Some(out)
     val bytes = header.bytes
     position = bytes.length
-    known += Segment(header.name, nextSeq, nextSeq - 1, position)
+    segmentList += Segment(header.name, nextSeq, nextSeq - 1, position)
     out.write(bytes)
     out
   }
 
   private def end(): Unit = {
-    current.foreach(out => quietly(out.close())) // what was durable stays so
+    current.foreach(out => quietly(out.close())) // what was durable stays durable
     current = None
     position = 0
   }
 
-  /** A sync that failed may have dropped what it should have written: it is never tried again. */
+  /** A failed sync may have dropped dirty pages, so it is never retried. */
   private def sync(out: LogFiles.Out): Unit =
     try out.sync()
     catch {
       case e: IOException =>
         throw new LogFailedException(
-          s"${files.pathOf(known.last.name)} could not be synced: ${e.getMessage}",
+          s"${files.pathOf(segmentList.last.name)} could not be synced: ${e.getMessage}",
           e
         )
     }
@@ -169,7 +169,7 @@ private[log] final class SegmentWriter(
 
 private[log] object SegmentWriter {
 
-  /** The last one of each shard. */
-  def cursorsOf(group: Vector[Parcel]): Map[Int, String] =
+  /** The last cursor of each shard. */
+  def cursorsOf(group: Vector[RowGroup]): Map[Int, String] =
     group.flatMap(_.cursor).map { case Cursor(shard, json) => shard -> json }.toMap
 }

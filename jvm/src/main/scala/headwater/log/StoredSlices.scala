@@ -4,17 +4,17 @@ import java.io.{Closeable, FileNotFoundException}
 import java.net.URI
 import java.nio.file.{NoSuchFileException, Paths}
 
-import headwater.{ArrowRows, DataLossException, LostRows, Slice, StoredRows}
+import headwater.DataLossException
+import headwater.core.{ArrowRows, LostRows, Slice, StoredRows}
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
-/** Brings slices into memory, one Arrow batch at a time, in a task. Every checksum is looked at.
+/** Loads slices into memory in a task, one Arrow batch at a time. Every checksum is verified.
   *
   * @param conf
-  *   for file systems that are Hadoop's
+  *   for Hadoop file systems
   * @param onDamage
-  *   what becomes of rows that are not what was written: throws, or lets them be left out. Told of the error, and of the
-  *   rows that were wanted, numbered within their frame
+  *   called with the error and the damaged rows, numbered within their frame; throws, or returns to skip them
   */
 final class StoredSlices(
     slices: Iterator[Slice],
@@ -43,7 +43,7 @@ final class StoredSlices(
 
   private def load(slice: Slice): Iterator[Slice] = slice.rows match {
     case _: ArrowRows => Iterator.single(slice)
-    case _: LostRows => Iterator.empty // said on the driver
+    case _: LostRows => Iterator.empty // reported on the driver
     case stored: StoredRows => frames(open(stored.segment), stored, slice)
   }
 
@@ -51,7 +51,7 @@ final class StoredSlices(
     new Iterator[Option[Slice]] {
       private[this] val end = stored.position + stored.length
       private[this] var position = stored.position
-      private[this] var row = 0 // of the block, from which the next frame counts
+      private[this] var row = 0 // the first row of the next frame, within the block
 
       override def hasNext: Boolean = position < end && row < wanted.until
 

@@ -3,18 +3,19 @@ package headwater.log
 import java.net.URI
 import java.nio.file.{Path, Paths}
 
-import headwater._
+import headwater.buffer.{Buffer, MemoryStore}
+import headwater.core.{ArrowSchema, BufferedOptions, Durability, SeqOffset, Store}
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{Path => HadoopPath}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.{classic, SparkSession}
 import org.apache.spark.sql.types.StructType
 
-/** Chooses where the rows of a source wait, by its options and by the folder that Spark has given it. */
+/** Chooses the store of a source by its options and its folder in the checkpoint. */
 private[headwater] object Stores extends Logging {
 
   /** @param folder
-    *   Spark's, for this source, in the checkpoint
+    *   of this source in the checkpoint
     * @param settings
     *   for a log
     */
@@ -32,7 +33,7 @@ private[headwater] object Stores extends Logging {
           "there is no checkpointLocation, so rows wait in memory: executors do not see the driver's temporary folder"
         )
       if (exists(spark, folder))
-        Recovery.checkLeft(files(spark, folder), known, options.failOnDataLoss)
+        Recovery.checkBeforeMemory(files(spark, folder), known, options.failOnDataLoss)
       val first = known.fold(0L)(_.seq + 1)
       new MemoryStore(newRun(), new Buffer(options.bufferRows, options.bufferBytes, first, nanoTime))
     } else {
@@ -44,14 +45,14 @@ private[headwater] object Stores extends Logging {
     }
   }
 
-  /** The folder that Spark gives a source, as files. */
+  /** The folder of a source, local or on Hadoop. */
   def files(spark: SparkSession, folder: String): LogFiles = {
     val path = new HadoopPath(folder)
     if (isLocal(path)) new LocalFiles(localPath(path.toUri), durable = !isTemporary(folder))
     else new HadoopFiles(path, hadoopConf(spark))
   }
 
-  /** A log of that source, as the options say. One feed that is not resumable is what most have. */
+  /** The settings of a log. The defaults fit most sources: one feed, not resumable. */
   def logSettings(
       spark: SparkSession,
       options: BufferedOptions,
@@ -95,6 +96,6 @@ private[headwater] object Stores extends Logging {
   private def localPath(uri: URI): Path =
     if (uri.getScheme == null) Paths.get(uri.getPath) else Paths.get(uri)
 
-  /** What Spark calls the checkpoint of a query that has none of its own. */
+  /** The checkpoint that Spark creates for a query without checkpointLocation. */
   private val Temporary = """/temporary-[0-9a-f]{8}-[0-9a-f-]+/sources/""".r
 }

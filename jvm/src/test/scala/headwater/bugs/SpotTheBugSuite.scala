@@ -5,7 +5,7 @@ import java.util.UUID
 
 import scala.collection.mutable
 
-import headwater.{NoThreadLeft, Script, ScriptProvider}
+import headwater.testing.{NoThreadLeft, Script, ScriptProvider}
 import org.apache.spark.sql.{DataFrame, SparkSession}
 import org.apache.spark.sql.streaming.{StreamTest, StreamingQuery, StreamingQueryException}
 
@@ -32,7 +32,7 @@ class SpotTheBugSuite extends StreamTest {
     onHeadwater() { (script, reading) =>
       Seq(Seq(1L, 2L, 3L), Seq(4L)).foreach { rows =>
         reading.whileRunning { query =>
-          script.give(rows: _*)
+          script.add(rows: _*)
           query.processAllAvailable()
         }
       }
@@ -58,7 +58,7 @@ class SpotTheBugSuite extends StreamTest {
     }
     onHeadwater("bufferRows" -> "3") { (script, reading) =>
       reading.whileRunning { _ =>
-        script.give(allRows: _*)
+        script.add(allRows: _*)
         reading.awaitRows(allRows)
       }
     }

@@ -5,14 +5,17 @@ import java.util.UUID
 
 import scala.collection.mutable
 
-import headwater._
+import headwater.adapters.BufferedSource
+import headwater.core.{Durability, SeqOffset}
+import headwater.testing.{NoThreadLeft, Script, ScriptProvider}
+import headwater.{DataLossException, FeedFailedException}
 import org.apache.spark.sql.DataFrame
 import org.apache.spark.sql.connector.read.streaming.{Offset => AnyOffset, SparkDataStream}
 import org.apache.spark.sql.execution.streaming.{StreamExecution, StreamingExecutionRelation}
 import org.apache.spark.sql.streaming.{StreamTest, StreamingQuery, StreamingQueryException, Trigger}
 import org.scalatest.concurrent.Eventually
 
-/** Whole queries whose rows wait in a log: a restart goes on where the last run ended, to the row. */
+/** Queries whose rows wait in a log: a restart continues exactly where the last run ended. */
 class BufferedSourceLogSuite extends StreamTest with Eventually {
   import testImplicits._
 
@@ -40,19 +43,19 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
   private def latest(source: BufferedSource): Long =
     Option(source.reportLatestOffset()).fold(-1L)(offset => SeqOffset.parse(offset.json).seq)
 
-  /** Gives rows to the running feed, and waits until they can be offered. */
-  private case class Give(script: Script, values: Long*) extends AddData {
+  /** Adds rows to the running feed, and waits until they can be offered. */
+  private case class AddRows(script: Script, values: Long*) extends AddData {
     override def addData(query: Option[StreamExecution]): (SparkDataStream, AnyOffset) = {
       val source = sourceOf(query.get)
-      script.caughtUp() // now there is a feed, and what the log has had before
+      script.caughtUp() // now there is a feed, and the rows of earlier runs
       val before = latest(source)
-      script.give(values: _*)
+      script.add(values: _*)
       Script.await(s"rows are not durable: ${query.get.exception}")(latest(source) >= before + values.length)
       (source, source.reportLatestOffset())
     }
   }
 
-  private type Seen = mutable.Buffer[Seq[Long]]
+  private type Snapshot = mutable.Buffer[Seq[Long]]
 
   private def start(script: Script, checkpoint: File, options: (String, String)*)(
       trigger: Trigger = Trigger.ProcessingTime(0)
@@ -67,12 +70,12 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
       script: Script,
       checkpoint: File,
       options: (String, String)*
-  ): (StreamingQuery, Seen) = {
+  ): (StreamingQuery, Snapshot) = {
     val seen = mutable.Buffer.empty[Seq[Long]]
     (start(script, checkpoint, options: _*)()(rows => seen.synchronized(seen += rows)), seen)
   }
 
-  private def awaitRows(query: StreamingQuery, seen: Seen)(rows: Long*): Unit = {
+  private def awaitRows(query: StreamingQuery, seen: Snapshot)(rows: Long*): Unit = {
     Script.await(s"not $rows but $seen, ${query.status}, ${query.exception}") {
       query.exception.nonEmpty || seen.synchronized(seen.flatten.length) >= rows.length
     }
@@ -82,21 +85,21 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
   private def rootCause(error: Throwable): Throwable =
     Iterator.iterate(error)(_.getCause).takeWhile(_ != null).toSeq.last
 
-  test("rows arrive once, in order, over restarts, and each run goes on with the next number") {
+  test("rows arrive once, in order, over restarts, and each run continues with the next seq") {
     val script = newScript()
     testStream(read(script))(
       StartStream(),
-      Give(script, 1, 2, 3),
+      AddRows(script, 1, 2, 3),
       CheckAnswer(1L, 2L, 3L),
       StopStream,
       StartStream(),
-      Give(script, 4, 5),
+      AddRows(script, 4, 5),
       CheckNewAnswer(4L, 5L),
       StopStream,
       StartStream(),
       StopStream,
       StartStream(),
-      Give(script, 6),
+      AddRows(script, 6),
       CheckNewAnswer(6L),
       CheckAnswer(1L, 2L, 3L, 4L, 5L, 6L),
       Execute { query =>
@@ -111,23 +114,23 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
     )
   }
 
-  test("rows that were given and not taken by a batch wait for the next start") {
+  test("rows that no batch has taken wait for the next start") {
     val script = newScript()
     withTempDir { checkpoint =>
       val (first, none) =
         collecting(script, checkpoint, "minRowsPerTrigger" -> "100", "maxTriggerDelay" -> "1h")
-      script.give(1, 2, 3)
+      script.add(1, 2, 3)
       first.stop()
       assert(none.isEmpty)
       val (second, seen) = collecting(script, checkpoint)
       awaitRows(second, seen)(1, 2, 3)
-      script.give(4)
+      script.add(4)
       awaitRows(second, seen)(1, 2, 3, 4)
       second.stop()
     }
   }
 
-  test("a batch that did not finish is run again with the very same rows") {
+  test("an unfinished batch is run again with the same rows") {
     val script = newScript()
     withTempDir { checkpoint =>
       val tried = mutable.Buffer.empty[Seq[Long]]
@@ -135,7 +138,7 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
         tried.synchronized(tried += rows)
         throw new IllegalStateException("the sink is broken")
       }
-      script.give(1, 2, 3)
+      script.add(1, 2, 3)
       intercept[StreamingQueryException](broken.awaitTermination())
       assert(tried.nonEmpty)
       val (again, seen) = collecting(script, checkpoint)
@@ -145,7 +148,7 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
     }
   }
 
-  test("AvailableNow takes what is in the log and what the feed has, in exact batches, and ends") {
+  test("AvailableNow reads the log and the rows of the feed, in exact batches, and ends") {
     val script = newScript()
     withTempDir { checkpoint =>
       def run(values: Long*): Seq[Seq[Long]] = {
@@ -153,7 +156,7 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
         val query = start(script, checkpoint, "maxRowsPerTrigger" -> "2", "availableNowWait" -> "1h")(
           Trigger.AvailableNow()
         )(rows => seen.synchronized(seen += rows))
-        if (values.nonEmpty) script.give(values: _*)
+        if (values.nonEmpty) script.add(values: _*)
         script.caughtUp()
         assert(query.awaitTermination(60000))
         seen.toSeq
@@ -162,29 +165,29 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
       assert(run(6) == Seq(Seq(6)))
       assert(run() == Seq())
       val (left, _) = collecting(script, checkpoint, "minRowsPerTrigger" -> "100", "maxTriggerDelay" -> "1h")
-      script.give(7, 8, 9)
+      script.add(7, 8, 9)
       left.stop()
       assert(run(10) == Seq(Seq(7, 8), Seq(9, 10)))
     }
   }
 
-  test("AvailableNow after a batch that failed runs that one first") {
+  test("AvailableNow runs a failed batch first") {
     val script = newScript()
     withTempDir { checkpoint =>
       val broken = start(script, checkpoint)()(_ => throw new IllegalStateException("the sink is broken"))
-      script.give(1, 2, 3)
+      script.add(1, 2, 3)
       intercept[StreamingQueryException](broken.awaitTermination())
       val seen = mutable.Buffer.empty[Seq[Long]]
       val query = start(script, checkpoint, "availableNowWait" -> "1h")(Trigger.AvailableNow()) { rows =>
         seen.synchronized(seen += rows)
       }
-      script.give(4)
+      script.add(4)
       script.caughtUp()
       assert(query.awaitTermination(60000) && seen.flatten == Seq(1, 2, 3, 4))
     }
   }
 
-  test("a feed that fails fails the query after its rows, and a restart goes on behind them") {
+  test("a failing feed fails the query after its rows, and a restart continues after them") {
     val script = newScript()
     testStream(read(script))(
       StartStream(),
@@ -196,16 +199,16 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
       },
       ExpectFailure[FeedFailedException](error => assert(error.getMessage.contains("the line is dead"))),
       StartStream(),
-      Give(script, 4),
+      AddRows(script, 4),
       CheckAnswer(1L, 2L, 3L, 4L)
     )
   }
 
-  test("a log that is gone fails the query, and under failOnDataLoss=false it goes on with a new one") {
+  test("a missing log fails the query; with failOnDataLoss=false it continues with a new one") {
     val script = newScript()
     withTempDir { checkpoint =>
       val (first, seen) = collecting(script, checkpoint)
-      script.give(1, 2, 3)
+      script.add(1, 2, 3)
       awaitRows(first, seen)(1, 2, 3)
       first.processAllAvailable()
       first.stop()
@@ -217,24 +220,24 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
         rootCause(error).getMessage.contains(folder.getName) && rootCause(error).getMessage.contains("gone")
       )
       val (again, more) = collecting(script, checkpoint, "failOnDataLoss" -> "false")
-      script.give(4)
+      script.add(4)
       awaitRows(again, more)(4)
       again.stop()
     }
   }
 
   test(
-    "a flipped bit in rows that a batch wants fails it by file and place, or leaves them out and goes on"
+    "a flipped bit fails the batch that reads it, naming file and position, or its rows are skipped"
   ) {
     val script = newScript()
     withTempDir { checkpoint =>
       val (first, _) = collecting(script, checkpoint, "minRowsPerTrigger" -> "100", "maxTriggerDelay" -> "1h")
-      script.give(1, 2)
-      script.give(3, 4)
+      script.add(1, 2)
+      script.add(3, 4)
       first.stop()
       val (second, _) =
         collecting(script, checkpoint, "minRowsPerTrigger" -> "100", "maxTriggerDelay" -> "1h")
-      script.give(5, 6)
+      script.add(5, 6)
       second.stop()
       val segment =
         new File(checkpoint, "sources/0").listFiles.filter(_.getName.endsWith(".segment")).minBy(_.getName)
@@ -255,20 +258,20 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
     }
   }
 
-  test("a log is not left for memory while rows wait in it, unless the user says so") {
+  test("durability=memory is refused while rows wait in the log, unless failOnDataLoss is false") {
     val script = newScript()
     val waits = Seq("minRowsPerTrigger" -> "100", "maxTriggerDelay" -> "1h")
     def inMemory(checkpoint: File, options: (String, String)*) =
       collecting(script, checkpoint, (("durability" -> "memory") +: options): _*)
-    def takes(running: (StreamingQuery, Seen))(rows: Long*): Unit = {
+    def takes(running: (StreamingQuery, Snapshot))(rows: Long*): Unit = {
       val (query, seen) = running
       awaitRows(query, seen)(rows: _*)
-      query.processAllAvailable() // and its commit: in memory a batch cannot come again
+      query.processAllAvailable() // and its commit: a batch in memory cannot be run again
       query.stop()
     }
     def leaves(checkpoint: File, values: Long*): Unit = {
       val (query, _) = collecting(script, checkpoint, waits: _*)
-      script.give(values: _*)
+      script.add(values: _*)
       query.stop()
     }
     def refused(checkpoint: File, rows: String): Unit = {
@@ -285,15 +288,15 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
       leaves(checkpoint, 4)
       refused(checkpoint, "3 to 3")
       val without = inMemory(checkpoint, "failOnDataLoss" -> "false")
-      script.give(5)
+      script.add(5)
       takes(without)(5)
-      val again = inMemory(checkpoint) // it was left before
-      script.give(6)
+      val again = inMemory(checkpoint) // the log was left before
+      script.add(6)
       takes(again)(6)
     }
     withTempDir { checkpoint =>
       val query = inMemory(checkpoint)
-      script.give(1)
+      script.add(1)
       takes(query)(1)
       assert(!new File(checkpoint, "sources").exists(), "there was no log, and none is looked for")
       leaves(checkpoint, 2)
@@ -301,18 +304,18 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
       val taking = collecting(script, checkpoint)
       takes(taking)(2)
       val back = inMemory(checkpoint)
-      script.give(3)
+      script.add(3)
       takes(back)(3)
     }
   }
 
-  test("a second query on the same checkpoint is refused while the first runs, which goes on") {
+  test("a second query on a checkpoint is refused, and the first continues") {
     val script = newScript()
     withTempDir { checkpoint =>
       val (first, seen) = collecting(script, checkpoint)
-      script.give(1)
+      script.add(1)
       awaitRows(first, seen)(1)
-      // Spark itself refuses one with the same id; sources of other queries are ours to refuse.
+      // Spark refuses a query with the same id; we have to refuse other queries.
       val source = ScriptProvider.newSource(
         spark.sqlContext,
         script.name,
@@ -322,13 +325,13 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
       val error = intercept[java.io.IOException](source.latestOffset(null, source.getDefaultReadLimit))
       assert(error.getMessage.contains("one query at a time may use a checkpoint"))
       source.stop()
-      script.give(2)
+      script.add(2)
       awaitRows(first, seen)(1, 2)
       first.stop()
     }
   }
 
-  test("a frame kept past its commit says so, though the log still has its rows") {
+  test("a frame that is used after its commit fails, although the log still has its rows") {
     val script = newScript()
     withTempDir { checkpoint =>
       val kept = mutable.Buffer.empty[DataFrame]
@@ -340,10 +343,10 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
           ()
         }
         .start()
-      script.give(1, 2, 3)
+      script.add(1, 2, 3)
       query.processAllAvailable()
       Script.await("no batch")(kept.synchronized(kept.length) == 1)
-      script.give(4)
+      script.add(4)
       Script.await("no second batch")(kept.synchronized(kept.length) == 2)
       query.stop()
       val error = rootCause(intercept[Exception](kept.head.as[Long].collect()))
@@ -354,7 +357,7 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
     }
   }
 
-  test("disk, threads and open files stay flat over many restarts") {
+  test("disk usage, threads and open files do not grow over many restarts") {
     val script = newScript()
     withTempDir { checkpoint =>
       val seen = mutable.Buffer.empty[Seq[Long]]
@@ -363,7 +366,7 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
         val query =
           start(script, checkpoint, "logRetainBatches" -> "2")()(rows => seen.synchronized(seen += rows))
         Script.await("no feed")(script.feedsMade == i + 1)
-        script.give(i.toLong)
+        script.add(i.toLong)
         Script.await(s"${query.exception}")(seen.synchronized(seen.flatten.length) == i + 1)
         query.processAllAvailable()
         query.stop()

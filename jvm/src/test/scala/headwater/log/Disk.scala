@@ -8,13 +8,13 @@ import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.{Random, Using}
 
-/** A folder that knows which of its bytes and names would survive a power cut. The files are real, so that tasks can read
-  * them; what is durable is kept beside. Processes come and go, see [[FaultyFiles]].
+/** A folder that tracks which of its bytes and names would survive a power cut. The files are real, so that tasks can read
+  * them. A process is a [[FaultyFiles]].
   */
 final class Disk extends Closeable {
   val folder: Path = Files.createTempDirectory("headwater-disk")
 
-  /** Names that are durable, and the durable part of each file. A file whose name is not is not in it. */
+  /** The durable part of each file whose name is durable. */
   private[this] val durable = mutable.Map.empty[String, Array[Byte]]
   private[this] var owner = Option.empty[FaultyFiles]
 
@@ -24,7 +24,7 @@ final class Disk extends Closeable {
   private[log] var refused = 0
   private[log] var gate = Option.empty[CountDownLatch]
 
-  /** From now on this many bytes can be written. */
+  /** How many more bytes can be written. */
   def limit(bytes: Long): Unit = synchronized { space = bytes }
 
   /** The next syncs fail. */
@@ -64,8 +64,8 @@ final class Disk extends Closeable {
 
   def bytes(name: String): Array[Byte] = Files.readAllBytes(folder.resolve(name))
 
-  /** The power goes: what was synced stays. Of the rest any part may have reached the disk, in any order: names, deletions,
-    * and pieces of files, with zeros between them.
+  /** A power cut: synced bytes stay. Of the rest any part may have reached the disk, in any order: names, deletions, and
+    * pieces of files, with zeros between them.
     */
   def loseUnsynced(random: Random): Unit = synchronized {
     owner = None
@@ -129,7 +129,7 @@ final class Disk extends Closeable {
   private[log] def syncFolder(): Unit = synchronized {
     val there = list().toSet
     durable.keys.toSeq.filterNot(there).foreach(durable.remove)
-    // Names of files with nothing durable in them are durable too, now.
+    // Now the names of files without durable bytes are durable too.
     there
       .filterNot(durable.contains)
       .filter(_.endsWith(".segment"))
@@ -137,15 +137,15 @@ final class Disk extends Closeable {
   }
 }
 
-/** What one process sees of a [[Disk]]. It can die at any step; then nothing that it does has an effect any more.
+/** The view of one process on a [[Disk]]. The process can die at any step; its later steps have no effect.
   *
   * @param canAppend
-  *   else each group needs a file of its own, and there is no lock
+  *   if not, each sync group needs a file of its own, and there is no lock
   */
 final class FaultyFiles(val disk: Disk, override val canAppend: Boolean = true) extends LogFiles {
   private[this] var stepsLeft = Long.MaxValue
 
-  /** It dies as if by kill -9, before the step after so many. */
+  /** Dies after this many steps, as by kill -9. */
   def dieAfter(steps: Long): Unit = disk.synchronized { stepsLeft = steps }
 
   def die(): Unit = {
@@ -167,7 +167,7 @@ final class FaultyFiles(val disk: Disk, override val canAppend: Boolean = true) 
 
   override def read(name: String): LogFiles.In = step(LocalFiles.open(disk.folder.resolve(name)))
 
-  override def writeWhole(name: String, bytes: Array[Byte]): Unit = step {
+  override def writeAtomically(name: String, bytes: Array[Byte]): Unit = step {
     fullIf(disk.space < bytes.length)
     disk.put(name, bytes)
     disk.syncFolder()

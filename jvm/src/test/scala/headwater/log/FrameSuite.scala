@@ -5,10 +5,10 @@ import java.nio.{ByteBuffer, ByteOrder}
 
 import scala.util.{Random, Try}
 
-import headwater.Cursor
+import headwater.core.Cursor
 import org.scalatest.funsuite.AnyFunSuite
 
-/** One frame in a file: what was written comes back, and what was not is refused. */
+/** One frame in a file: what was written is read, and anything else is refused. */
 class FrameSuite extends AnyFunSuite {
   import FrameSuite._
 
@@ -20,7 +20,7 @@ class FrameSuite extends AnyFunSuite {
     out
   }
 
-  test("a frame comes back as it was written: kinds, flags, codecs, notes") {
+  test("a frame is read as it was written: kinds, flags, codecs, notes") {
     for {
       codec <- Codec.all
       isFirst <- Seq(true, false)
@@ -32,31 +32,31 @@ class FrameSuite extends AnyFunSuite {
       val frame = frameOf(raw, codec, isFirst, hasMore, cursor)
       val file = fileOf(frame, codec.compress(raw))
       val read = file.frameAt(0).get
-      assert(read.head.sameElements(frame.head) && read.note.sameElements(frame.note))
+      assert(read.header.sameElements(frame.header) && read.note.sameElements(frame.note))
       assert(read.copy(note = frame.note) == frame)
       assert(read.cursor == cursor)
-      assert(file.isPayloadSound(read, 0) && file.payload(read, 0).sameElements(raw))
+      assert(file.isPayloadIntact(read, 0) && file.payload(read, 0).sameElements(raw))
     }
     val commit = Frame.commit(77, isFirst = true)
     val read = fileOf(commit, Array.emptyByteArray).frameAt(0).get
     assert(
-      !read.isRows && read.seq == 77 && read.next == 77 && read.isFirst && read.length == Frame.HeadBytes
+      !read.isRows && read.seq == 77 && read.next == 77 && read.isFirst && read.length == Frame.HeaderBytes
     )
   }
 
-  test("every flipped bit in head or note is found, and every one in the payload") {
+  test("every flipped bit in header, note or payload is detected") {
     val raw = bytes(50)
     val frame = frameOf(raw, Codec.None, isFirst = true, hasMore = false, Some(Cursor(1, """"here"""")))
-    val whole = frame.head ++ raw
+    val whole = frame.header ++ raw
     whole.indices.foreach { i =>
       (0 until 8).foreach { bit =>
         val flipped = whole.clone()
         flipped(i) = (flipped(i) ^ (1 << bit)).toByte
         val file = new SegmentFile("file:/x", new InMemory(flipped))
         val read = file.frameAt(0)
-        if (i < frame.headBytes) assert(read.isEmpty, s"byte $i, bit $bit of the head")
+        if (i < frame.headerBytes) assert(read.isEmpty, s"byte $i, bit $bit of the head")
         else {
-          assert(!file.isPayloadSound(read.get, 0), s"byte $i, bit $bit of the payload")
+          assert(!file.isPayloadIntact(read.get, 0), s"byte $i, bit $bit of the payload")
           assert(
             intercept[DamagedException](file.payload(read.get, 0)).getMessage.contains("damaged at byte 0")
           )
@@ -65,10 +65,10 @@ class FrameSuite extends AnyFunSuite {
     }
   }
 
-  test("a frame that is cut off at any byte is not there") {
+  test("a frame that is truncated at any byte is not a frame") {
     val raw = bytes(30)
     val frame = frameOf(raw, Codec.None, isFirst = false, hasMore = false, Some(Cursor(1, "5")))
-    val whole = frame.head ++ raw
+    val whole = frame.header ++ raw
     whole.indices.foreach { length =>
       assert(
         new SegmentFile("file:/x", new InMemory(whole.take(length))).frameAt(0).isEmpty,
@@ -77,37 +77,37 @@ class FrameSuite extends AnyFunSuite {
     }
   }
 
-  test("garbage lengths are refused, though their checksum is right, and nothing large is made for them") {
+  test("invalid lengths are rejected even with a correct checksum, without large allocations") {
     val at = Seq("rows" -> 12, "stored" -> 24, "raw" -> 28, "note" -> 36)
     val values = Seq(Int.MinValue, -1, Int.MaxValue, Int.MaxValue - 8, 2000000000)
     for ((what, offset) <- at; value <- values if what != "rows" || value < 0) {
-      val head = Frame.commit(1, isFirst = true).head
-      val in = ByteBuffer.wrap(head).order(ByteOrder.LITTLE_ENDIAN)
+      val header = Frame.commit(1, isFirst = true).header
+      val in = ByteBuffer.wrap(header).order(ByteOrder.LITTLE_ENDIAN)
       in.putInt(offset, value)
-      in.putInt(4, Frame.crcOf(head, 8, Frame.HeadBytes - 8))
-      val file = new SegmentFile("file:/x", new InMemory(head ++ new Array[Byte](100)))
+      in.putInt(4, Frame.crcOf(header, 8, Frame.HeaderBytes - 8))
+      val file = new SegmentFile("file:/x", new InMemory(header ++ new Array[Byte](100)))
       assert(file.frameAt(0).isEmpty, s"$what $value")
       assert(file.nextGroup(0).isEmpty)
     }
     Seq(-1L, Long.MinValue).foreach { seq =>
       assert(
-        new SegmentFile("file:/x", new InMemory(Frame.commit(seq, isFirst = true).head)).frameAt(0).isEmpty
+        new SegmentFile("file:/x", new InMemory(Frame.commit(seq, isFirst = true).header)).frameAt(0).isEmpty
       )
     }
   }
 
-  test("random bytes are no frames, and looking for the next group in them ends") {
+  test("random bytes contain no frames, and the search for the next sync group ends") {
     val noise = bytes(1 << 20)
     val marks = "hwfr".getBytes
     (0 until noise.length - 4 by 97).foreach(i => System.arraycopy(marks, 0, noise, i, 4))
     assert(new SegmentFile("file:/x", new InMemory(noise)).nextGroup(0).isEmpty)
   }
 
-  test("the next group is found at every distance, over the edges of what is read at once") {
-    val head = Frame.commit(5, isFirst = true).head
+  test("the next sync group is found at every distance, across the pieces that are read at once") {
+    val header = Frame.commit(5, isFirst = true).header
     Seq(0, 1, 39, 40, 41, 16343, 16344, 16345, 16383, 16384, 16385, 50000).foreach { distance =>
       val file =
-        new SegmentFile("file:/x", new InMemory(new Array[Byte](distance) ++ head ++ new Array[Byte](9)))
+        new SegmentFile("file:/x", new InMemory(new Array[Byte](distance) ++ header ++ new Array[Byte](9)))
       assert(file.nextGroup(0).contains(distance.toLong))
     }
   }
@@ -134,7 +134,7 @@ class FrameSuite extends AnyFunSuite {
     }
   }
 
-  test("a cursor's text comes back to the letter") {
+  test("a cursor's JSON is stored exactly") {
     Seq("0", "1.10", "\"}\"", "{\"a\": 1 }", "null", "[1,\n2]", "\"\\u0000é😀\"", "1E400", "9" * 100000)
       .foreach { json =>
         assert(Frame.Note.read(Frame.Note.write(Cursor(12, json))) == Cursor(12, json))
@@ -168,5 +168,5 @@ private object FrameSuite {
   }
 
   def fileOf(frame: Frame, payload: Array[Byte]): SegmentFile =
-    new SegmentFile("file:/x", new InMemory(frame.head ++ payload))
+    new SegmentFile("file:/x", new InMemory(frame.header ++ payload))
 }

@@ -5,7 +5,8 @@ import java.nio.file.{Files, Path, Paths}
 import scala.jdk.CollectionConverters._
 import scala.util.Using
 
-import headwater.{Slice, SliceRows}
+import headwater.core.Slice
+import headwater.task.SliceRows
 import org.apache.arrow.memory.RootAllocator
 import org.apache.hadoop.conf.Configuration
 import org.scalatest.funsuite.AnyFunSuite
@@ -24,7 +25,7 @@ class GoldenLogSuite extends AnyFunSuite {
     folder
   }
 
-  test("a log of version 1 is read to the row, with its cursors and commits") {
+  test("a log of version 1 is read completely: rows, cursors and commits") {
     val files = new LocalFiles(copy(), durable = false)
     val manifest = Manifest.read(files).get
     assert(manifest.source == "letters" && manifest.epoch == 1 && manifest.shards == 2)

@@ -2,22 +2,23 @@ package headwater.log
 
 import scala.util.{Random, Using}
 
-import headwater._
+import headwater.core.{ArrowRows, Cursor, RowGroup}
+import headwater.testing.{NoThreadLeft, NumberedRows}
 import org.scalatest.funsuite.AnyFunSuite
 
-/** Random lives of a log against a plain model: rows are the numbers from 0 on, each parcel is whole or not there, and what
-  * Spark has noted can be read. A failure prints its seed; `HEADWATER_LOG_SEED=17` runs that one again.
+/** Random runs of a log against a model: rows are the numbers from 0 on, each row group is complete or missing, and rows in
+  * the checkpoint can be read. A failure prints its seed; `HEADWATER_LOG_SEED=17` runs that seed again.
   */
 class LogModelSuite extends AnyFunSuite with NoThreadLeft {
   import LogModelSuite._
 
-  test("any life of a log gives the rows that a plain list gives") {
+  test("a log behaves like a list of rows in any sequence of runs") {
     val seeds = sys.env.get("HEADWATER_LOG_SEED").map(_.toInt).fold[Seq[Int]](1 to Seeds.count(500))(Seq(_))
     seeds.foreach { seed =>
       Using.resource(new Disk) { disk =>
-        val life = new Life(disk, new Random(seed))
-        try life.run()
-        catch { case e: Throwable => fail(s"seed $seed, after ${life.steps.mkString(" ")}", e) }
+        val run = new Run(disk, new Random(seed))
+        try run.run()
+        catch { case e: Throwable => fail(s"seed $seed, after ${run.steps.mkString(" ")}", e) }
       }
     }
   }
@@ -26,24 +27,24 @@ class LogModelSuite extends AnyFunSuite with NoThreadLeft {
 private object LogModelSuite {
   import Logs._
 
-  final class Life(disk: Disk, random: Random) {
+  final class Run(disk: Disk, random: Random) {
     private val retain = random.nextInt(4)
-    private val used = settings(
+    private val options = settings(
       Codec.all(random.nextInt(3)),
       retainBatches = retain,
       segmentBytes = Seq(1, 500, 2000, 1 << 20)(random.nextInt(4)).toLong
     )
     var steps = Vector.empty[String]
 
-    // The upstream, and what of it may be in the log.
+    // The upstream, and how much of it may be in the log.
     private var next = 0L
-    private var parcels = Set(-1L) // where they end
+    private var rowGroups = Set(-1L) // their ends
     private var offered = -1L
     // Spark's checkpoint.
     private var noted = Vector.empty[Long] // the end of each batch
-    private var done = 0 // so many of them are committed
-    private var told =
-      Vector.empty[Long] // the commits that the source was told, those after a step back apart
+    private var done = 0 // how many of them are committed
+    private var commits =
+      Vector.empty[Long] // the commits that the source received, without those after a step back
     private var files: FaultyFiles = _
     private var store: LogStore = _
 
@@ -74,13 +75,13 @@ private object LogModelSuite {
       val rows = Vector.newBuilder[ArrowRows]
       (1 to 1 + random.nextInt(3)).foreach { _ =>
         val count = 1 + random.nextInt(6)
-        rows += Numbered.rows(next, count, 8 + random.nextInt(120))
+        rows += NumberedRows.rows(next, count, 8 + random.nextInt(120))
         next += count
       }
       say(s"produce(${next - 1})")
-      assert(store.give(Parcel(rows.result(), Some(Cursor(0, (next - 1).toString)))))
-      parcels += next - 1
-      if (random.nextInt(10) == 0) assert(store.give(Parcel(Nil, Some(Cursor(1, next.toString)))))
+      assert(store.append(RowGroup(rows.result(), Some(Cursor(0, (next - 1).toString)))))
+      rowGroups += next - 1
+      if (random.nextInt(10) == 0) assert(store.append(RowGroup(Nil, Some(Cursor(1, next.toString)))))
       if (random.nextInt(3) > 0) settle(store)
     }
 
@@ -103,15 +104,15 @@ private object LogModelSuite {
     }
 
     private def check(start: Long, end: Long): Unit = {
-      val got = ids(store, start, end)
-      assert(got == (start + 1 to end), s"($start, $end] gave $got")
+      val actual = ids(store, start, end)
+      assert(actual == (start + 1 to end), s"($start, $end] gave $actual")
     }
 
     private def commit(): Unit = if (done < noted.length) {
       val end = noted(done)
       done += 1
       say(s"commit($end)")
-      if (told.lastOption.forall(_ < end)) told :+= end
+      if (commits.lastOption.forall(_ < end)) commits :+= end
       store.commit(end)
     }
 
@@ -133,21 +134,21 @@ private object LogModelSuite {
 
     private def start(): Unit = {
       files = new FaultyFiles(disk)
-      store = open(files, used, noted.lastOption.map(offset(_).get))
+      store = open(files, options, noted.lastOption.map(offset(_).get))
       assert(store.next > offered, s"rows up to $offered were offered, up to ${store.next - 1} are there")
-      assert(parcels(store.next - 1), s"half a parcel: it ends with ${store.next - 1}")
+      assert(rowGroups(store.next - 1), s"half a parcel: it ends with ${store.next - 1}")
       assert(store.cursors.get(0) == Option.when(store.next > 0)((store.next - 1).toString))
-      parcels = parcels.filter(_ < store.next)
+      rowGroups = rowGroups.filter(_ < store.next)
       next = store.next
-      // The source goes back as far as the last batches that were done, whatever was dropped.
+      // The retained batches can be read again, whatever was deleted.
       val first = store.buffer.firstNotDropped
-      val floor = if (told.length > retain) told(told.length - 1 - retain) else -1L
+      val floor = if (commits.length > retain) commits(commits.length - 1 - retain) else -1L
       assert(first <= floor + 1, s"rows from $first on are left, those behind $floor must be")
       check(floor, store.buffer.latest)
     }
 
     /** The user deletes the last batches from the checkpoint, no more than are retained. */
-    private def rollBack(): Unit = if (done > 0 && retain > 0 && told.last == noted(done - 1)) {
+    private def rollBack(): Unit = if (done > 0 && retain > 0 && commits.last == noted(done - 1)) {
       val back = 1 + random.nextInt(math.min(retain, done))
       if (done > back) {
         say(s"rollBack($back)")
@@ -159,7 +160,7 @@ private object LogModelSuite {
       }
     }
 
-    /** On a copy: one bit is another. Whatever is found is what was written, or is named. */
+    /** Flips one bit in a copy. Every row is as written, or reported as lost. */
     private def corrupt(): Unit = {
       settle(store)
       offered = math.max(offered, store.buffer.latest)
@@ -175,7 +176,7 @@ private object LogModelSuite {
           say(s"corrupt($name, $position)")
           copy.flip(name, position, random.nextInt(8))
           val scan = LogScan.of(new FaultyFiles(copy), 0)
-          val rows = found(scan)
+          val rows = contentOf(scan)
           rows.foreach {
             case (seq, Right(id)) => assert(seq == id)
             case (_, Left(why)) => assert(why.contains(name), why)

@@ -5,10 +5,10 @@ import java.nio.file.{Files, Path}
 import scala.jdk.CollectionConverters._
 import scala.util.{Try, Using}
 
-import headwater.{Cursor, LostRows, StoredRows}
+import headwater.core.{Cursor, LostRows, Slice, StoredRows}
 import org.scalatest.funsuite.AnyFunSuite
 
-/** What a start finds in a folder, whatever became of its files. */
+/** The content of a log after its files were truncated, damaged or deleted. */
 class LogScanSuite extends AnyFunSuite {
   import Written._
 
@@ -28,11 +28,11 @@ class LogScanSuite extends AnyFunSuite {
 
   private def cut(segment: Segment, length: Int): Segment = segment.copy(bytes = segment.bytes.take(length))
 
-  /** With the folder still there: rows are read. */
+  /** Reads the rows while the folder exists. */
   private def foundIn(segments: Segment*): (LogScan, Map[Long, Either[String, Long]]) =
     inFolder(segments: _*) { (_, files) =>
       val scan = LogScan.of(files, first = 0)
-      (scan, Logs.found(scan))
+      (scan, Logs.contentOf(scan))
     }
 
   private def sound(from: Long, until: Long): Map[Long, Either[String, Long]] =
@@ -55,8 +55,8 @@ class LogScanSuite extends AnyFunSuite {
     val a = segment(1, 0, 0)(threeGroups: _*)
     val b = segment(1, 1, a.next, Map(0 -> "2", 1 -> "\"x\""))(Seq(Rows(Seq(2), Some(Cursor(1, "\"y\"")))))
     val c = segment(2, 0, b.next, Map(0 -> "2", 1 -> "\"y\""))(Seq(Commit(20), rows(3)))
-    val (scan, found) = foundIn(c, a, b)
-    assert(found == sound(0, c.next) && scan.next == c.next)
+    val (scan, contentOf) = foundIn(c, a, b)
+    assert(contentOf == sound(0, c.next) && scan.next == c.next)
     assert(scan.cursors == Map(0 -> "2", 1 -> "\"y\"") && scan.commits == Seq(4, 20))
     assert(scan.segments.map(_.name) == Seq(a, b, c).map(_.name))
     assert(
@@ -66,36 +66,36 @@ class LogScanSuite extends AnyFunSuite {
     assert(scan.segments.map(_.bytes) == Seq(a, b, c).map(_.bytes.length))
   }
 
-  test("the last segment, cut at every byte, gives exactly the whole parcels before the cut") {
+  test("the last segment, truncated at any byte, yields exactly the complete row groups before it") {
     val before = segment(1, 0, 0)(Seq(rows(4)))
     val last = segment(1, 1, 4)(threeGroups: _*)
     (0 to last.bytes.length).foreach { length =>
       val expected = last.at.takeWhile(_._1 <= length).lastOption.fold(4L)(_._2)
-      val (scan, found) = foundIn(before, cut(last, length))
-      assert(found == sound(0, expected) && scan.next == expected, s"cut at byte $length")
+      val (scan, contentOf) = foundIn(before, cut(last, length))
+      assert(contentOf == sound(0, expected) && scan.next == expected, s"cut at byte $length")
     }
   }
 
-  test("a torn tail of any length stays one when a later segment goes on after it") {
+  test("a torn tail of any length stays a torn tail when a later segment continues after it") {
     val last = segment(1, 0, 0)(threeGroups: _*)
     (last.headerBytes to last.bytes.length).foreach { length =>
       val expected = last.at.takeWhile(_._1 <= length).last._2
       val next = segment(2, 0, expected)(Seq(rows(2)))
-      val (scan, found) = foundIn(cut(last, length), next)
-      assert(found == sound(0, next.next) && scan.next == next.next, s"cut at byte $length")
+      val (scan, contentOf) = foundIn(cut(last, length), next)
+      assert(contentOf == sound(0, next.next) && scan.next == next.next, s"cut at byte $length")
     }
   }
 
   test(
-    "a frame whose head is there and whose payload is not is torn, on the first start and on all later ones"
+    "a frame with a header and without its payload is torn, at the first start and at all later ones"
   ) {
     val torn = segment(1, 0, 0, codec = Codec.None)(Seq(rows(3)), Seq(Rows(Seq(2), Some(Cursor(0, "9")))))
     val bytes = torn.bytes.clone()
     java.util.Arrays.fill(bytes, bytes.length - 20, bytes.length, 0.toByte)
     val damaged = torn.copy(bytes = bytes)
     def check(what: String, later: Segment*): Unit = {
-      val (scan, found) = foundIn(damaged +: later: _*)
-      assert(found == sound(0, 3 + later.flatMap(_.at).map(_._2 - 3).maxOption.getOrElse(0L)), what)
+      val (scan, contentOf) = foundIn(damaged +: later: _*)
+      assert(contentOf == sound(0, 3 + later.flatMap(_.at).map(_._2 - 3).maxOption.getOrElse(0L)), what)
       assert(scan.cursors.isEmpty, what)
     }
     val next = segment(2, 0, 3)(Seq(rows(4)))
@@ -109,44 +109,44 @@ class LogScanSuite extends AnyFunSuite {
     check("rows follow", next)
   }
 
-  test("one flipped bit, at any byte of a segment that another one follows, is a loss with name and place") {
+  test("a flipped bit at any byte of an earlier segment is a loss that names file and position") {
     val a = segment(1, 0, 0)(threeGroups: _*)
     val b = segment(1, 1, a.next)(Seq(rows(2)), Seq(rows(3)))
     flips(a).foreach { case (position, flipped) =>
-      val (scan, found) = foundIn(flipped, b)
-      assert(scan.next == b.next && found.keySet == sound(0, b.next).keySet, s"byte $position")
-      found.foreach {
+      val (scan, contentOf) = foundIn(flipped, b)
+      assert(scan.next == b.next && contentOf.keySet == sound(0, b.next).keySet, s"byte $position")
+      contentOf.foreach {
         case (seq, Right(id)) => assert(id == seq, s"byte $position")
         case (_, Left(why)) => assert(why.contains(a.name) && names(why), s"byte $position: $why")
       }
-      assert((a.next until b.next).forall(seq => found(seq).isRight), s"byte $position")
+      assert((a.next until b.next).forall(seq => contentOf(seq).isRight), s"byte $position")
     }
   }
 
   test(
-    "one flipped bit, at any byte of the last segment, is a loss with name and place, or a torn last group"
+    "a flipped bit at any byte of the last segment is a loss that names file and position, or a torn last sync group"
   ) {
     val a = segment(1, 0, 0)(Seq(rows(2)))
     val b = segment(1, 1, a.next)(threeGroups: _*)
     val lastGroup = b.groups.last
     val beforeLast = b.at.filter(_._1 <= lastGroup).last._2
     flips(b).foreach { case (position, flipped) =>
-      val (scan, found) = foundIn(a, flipped)
-      found.foreach {
+      val (scan, contentOf) = foundIn(a, flipped)
+      contentOf.foreach {
         case (seq, Right(id)) => assert(id == seq, s"byte $position")
         case (_, Left(why)) => assert(why.contains(b.name) && names(why), s"byte $position: $why")
       }
-      assert(found.keySet == sound(0, scan.next).keySet, s"byte $position")
+      assert(contentOf.keySet == sound(0, scan.next).keySet, s"byte $position")
       assert(
         scan.next >= beforeLast,
         s"byte $position: what was durable before the last group is gone silently"
       )
-      if (position >= lastGroup) assert(found.forall(_._2.isRight), s"byte $position")
+      if (position >= lastGroup) assert(contentOf.forall(_._2.isRight), s"byte $position")
       else assert(scan.next == b.next || position < b.headerBytes, s"byte $position")
     }
   }
 
-  /** Where in the file, or that it is the header. */
+  /** The position in the file, or the header. */
   private def names(why: String): Boolean =
     why.contains("byte ") || why.contains("header") || why.contains("begin") ||
       why.contains("version")
@@ -157,7 +157,7 @@ class LogScanSuite extends AnyFunSuite {
     position -> segment.copy(bytes = bytes)
   }
 
-  test("rows that are damaged, and only commits or cursors stand behind them, are a loss") {
+  test("damaged rows are a loss even if only commits or cursors follow them") {
     val rowsFirst = Seq(rows(3), rows(2))
     Seq(
       Seq(Commit(3)) -> 4L,
@@ -168,40 +168,40 @@ class LogScanSuite extends AnyFunSuite {
       val s = segment(1, 0, 0)(rowsFirst, last)
       val bytes = s.bytes.clone()
       bytes(s.groups.head + 20) = 77
-      val (scan, found) = foundIn(s.copy(bytes = bytes))
-      assert(scan.next >= next && found.nonEmpty, last)
+      val (scan, contentOf) = foundIn(s.copy(bytes = bytes))
+      assert(scan.next >= next && contentOf.nonEmpty, last)
       assert(
-        found.values.forall(_.left.exists(_.contains(s"${s.name} is damaged at byte ${s.groups.head}"))),
+        contentOf.values.forall(_.left.exists(_.contains(s"${s.name} is damaged at byte ${s.groups.head}"))),
         last
       )
     }
   }
 
-  test("a segment that is missing in the middle is a loss of exactly its rows") {
+  test("a missing segment in the middle is a loss of exactly its rows") {
     val a = segment(1, 0, 0)(Seq(rows(3)))
     val b = segment(1, 1, 3)(Seq(rows(4)))
     val c = segment(1, 2, 7)(Seq(rows(2)))
-    val (scan, found) = foundIn(a, c)
-    assert(found.collect { case (seq, Left(_)) => seq }.toSet == Set(3L, 4L, 5L, 6L))
-    assert(found(3).left.exists(why => why.contains("segment is missing before row 7")))
+    val (scan, contentOf) = foundIn(a, c)
+    assert(contentOf.collect { case (seq, Left(_)) => seq }.toSet == Set(3L, 4L, 5L, 6L))
+    assert(contentOf(3).left.exists(why => why.contains("segment is missing before row 7")))
     assert(scan.next == b.next + 2)
   }
 
-  test("segments that are missing at the beginning were dropped: the log begins with the oldest") {
-    val (scan, found) = foundIn(segment(1, 5, 100)(Seq(rows(3))))
-    assert(found == sound(100, 103) && scan.next == 103)
+  test("missing segments at the beginning were deleted on commit: the log begins with the oldest") {
+    val (scan, contentOf) = foundIn(segment(1, 5, 100)(Seq(rows(3))))
+    assert(contentOf == sound(100, 103) && scan.next == 103)
   }
 
-  test("the oldest segment having a damaged header is a loss, not a log that begins later") {
+  test("a damaged header of the oldest segment is a loss, not a log that begins later") {
     val a = segment(1, 0, 0)(Seq(rows(3)))
     val b = segment(1, 1, 3)(Seq(rows(4)))
     a.bytes(20) = (a.bytes(20) ^ 1).toByte
-    val (_, found) = foundIn(a, b)
-    assert((0L to 2L).forall(seq => found(seq).left.exists(_.contains(a.name))), found)
-    assert((3L to 6L).forall(seq => found(seq).isRight))
+    val (_, contentOf) = foundIn(a, b)
+    assert((0L to 2L).forall(seq => contentOf(seq).left.exists(_.contains(a.name))), contentOf)
+    assert((3L to 6L).forall(seq => contentOf(seq).isRight))
   }
 
-  test("an empty segment, and one without its header, lose nothing: at the end and in the middle") {
+  test("an empty segment, and one without a header, lose nothing at the end and in the middle") {
     val a = segment(1, 0, 0)(Seq(rows(3)))
     val c = segment(3, 0, 3)(Seq(rows(2)))
     Seq(0, 1, 15, 16, 100).foreach { length =>
@@ -214,8 +214,8 @@ class LogScanSuite extends AnyFunSuite {
   test("frames that a replaced writer added late do not count") {
     val old = segment(1, 0, 0)(Seq(rows(3)), Seq(Rows(Seq(2, 2), Some(Cursor(0, "6")))))
     val fresh = segment(2, 0, 3, Map(0 -> "2"))(Seq(Rows(Seq(4), Some(Cursor(0, "\"other\"")))))
-    val (scan, found) = foundIn(old, fresh)
-    assert(found == sound(0, 7) && scan.next == 7 && scan.cursors == Map(0 -> "\"other\""))
+    val (scan, contentOf) = foundIn(old, fresh)
+    assert(contentOf == sound(0, 7) && scan.next == 7 && scan.cursors == Map(0 -> "\"other\""))
     assert(scan.rows.collect { case (_, s: StoredRows) => s.count } == Seq(3, 4))
   }
 
@@ -224,25 +224,25 @@ class LogScanSuite extends AnyFunSuite {
     val late =
       Seq(segment(1, 1, 3)(Seq(rows(4))), segment(1, 2, 7)(Seq(rows(4))), segment(1, 3, 11)(Seq(Commit(2))))
     val fresh = Seq(segment(2, 0, 3)(Seq(rows(2))), segment(2, 1, 5)(Seq(rows(1))))
-    val (scan, found) = foundIn(Seq(first) ++ late ++ fresh: _*)
-    assert(found == sound(0, 6) && scan.next == 6)
+    val (scan, contentOf) = foundIn(Seq(first) ++ late ++ fresh: _*)
+    assert(contentOf == sound(0, 6) && scan.next == 6)
     val paths = scan.rows.collect { case (_, s: StoredRows) => s.segment }
     assert(paths.forall(path => !late.exists(s => path.endsWith(s.name))))
   }
 
-  test("a group that was written again, into the next segment, counts once, wherever the disk was full") {
+  test("a sync group that was written again into the next segment counts once, wherever the disk was full") {
     val whole = segment(1, 0, 0)(threeGroups: _*)
     val lastGroup = whole.groups.last
     val next = whole.at.filter(_._1 <= lastGroup).last._2
     val again = segment(1, 1, next)(threeGroups.last)
     (lastGroup to whole.bytes.length).foreach { length =>
-      val (scan, found) = foundIn(cut(whole, length), again)
-      assert(found == sound(0, whole.next) && scan.next == whole.next, s"full at byte $length")
+      val (scan, contentOf) = foundIn(cut(whole, length), again)
+      assert(contentOf == sound(0, whole.next) && scan.next == whole.next, s"full at byte $length")
       assert(scan.rows.map(_._2.count).sum == whole.next)
     }
   }
 
-  test("a parcel that a torn tail cuts leaves neither its rows nor its cursor") {
+  test("a row group in a torn tail leaves neither rows nor a cursor") {
     val s = segment(1, 0, 0)(Seq(rows(2)), Seq(Rows(Seq(3, 3), Some(Cursor(0, "8")))))
     val secondFrame = s.at(2)._1
     Seq(secondFrame, secondFrame + 1, s.bytes.length - 1).foreach { length =>
@@ -252,21 +252,21 @@ class LogScanSuite extends AnyFunSuite {
     assert(scanOf(s).cursors == Map(0 -> "8"))
   }
 
-  test("a million rows in 100,000 frames make a small index, and each row is found through it") {
+  test("a million rows in 100,000 frames have a small index that finds each row") {
     val group = Seq.fill(100)(rows(10))
     val s = segment(1, 0, 0)(Seq.fill(1000)(group): _*)
     inFolder(s) { (_, files) =>
       val scan = LogScan.of(files, 0)
       assert(scan.next == 1000000 && scan.rows.length < 100, s"${scan.rows.length} blocks")
-      assert(scan.rows.forall(_._2.weight <= LogScan.BlockBytes))
+      assert(scan.rows.forall(_._2.byteSize <= LogScan.BlockBytes))
       val (first, block) = scan.rows(1)
       Seq(0 -> 1, 9 -> 11, 1234 -> 1236, block.count - 1 -> block.count).foreach { case (from, until) =>
-        assert(Logs.ids(Seq(headwater.Slice(block, from, until))) == (first + from until first + until))
+        assert(Logs.ids(Seq(Slice(block, from, until))) == (first + from until first + until))
       }
     }
   }
 
-  test("notes and commits between the rows of a block are stepped over") {
+  test("notes and commits between the rows of a block are skipped") {
     val s = segment(1, 0, 0)(
       Seq(rows(2), Rows(Nil, Some(Cursor(0, "1")))),
       Seq(Commit(0)),
@@ -276,11 +276,11 @@ class LogScanSuite extends AnyFunSuite {
       val scan = LogScan.of(files, 0)
       assert(scan.rows.length == 1)
       for (from <- 0 until 5; until <- from + 1 to 5)
-        assert(Logs.ids(Seq(headwater.Slice(scan.rows.head._2, from, until))) == (from.toLong until until))
+        assert(Logs.ids(Seq(Slice(scan.rows.head._2, from, until))) == (from.toLong until until))
     }
   }
 
-  test("a file that cannot be read is an error, and not a torn tail") {
+  test("a file that cannot be read is an error, not a torn tail") {
     val a = segment(1, 0, 0)(Seq(rows(3)))
     val b = segment(1, 1, 3)(Seq(rows(3)))
     inFolder(a, b) { (folder, local) =>
@@ -302,7 +302,7 @@ class LogScanSuite extends AnyFunSuite {
     }
   }
 
-  test("names that are not a segment's are left alone") {
+  test("files with other names are ignored") {
     inFolder(segment(1, 0, 0)(Seq(rows(3)))) { (folder, files) =>
       Seq("lock", "manifest-00000001.json", "00000001-000000000001.segment.tmp", "1-1.segment", "x").foreach {
         name =>
@@ -312,7 +312,7 @@ class LogScanSuite extends AnyFunSuite {
     }
   }
 
-  test("lost rows beyond what an Int can count are told in pieces") {
+  test("more than Int.MaxValue lost rows are reported in pieces") {
     val scan = scanOf(segment(1, 0, 0)(Seq(rows(1))), segment(1, 2, 5000000000L)(Seq(rows(1))))
     val lost = scan.rows.collect { case (first, rows: LostRows) => (first, rows.count.toLong) }
     assert(lost.map(_._2).sum == 5000000000L - 1 && scan.next == 5000000001L)
@@ -320,12 +320,12 @@ class LogScanSuite extends AnyFunSuite {
   }
 }
 
-/** Files as they are, to change one step of. */
+/** Delegates to other files, so that a test can override one method. */
 private class Passing(files: LogFiles) extends LogFiles {
   override def pathOf(name: String): String = files.pathOf(name)
   override def list(): Seq[String] = files.list()
   override def read(name: String): LogFiles.In = files.read(name)
-  override def writeWhole(name: String, bytes: Array[Byte]): Unit = files.writeWhole(name, bytes)
+  override def writeAtomically(name: String, bytes: Array[Byte]): Unit = files.writeAtomically(name, bytes)
   override def create(name: String): LogFiles.Out = files.create(name)
   override def delete(name: String): Unit = files.delete(name)
   override def sync(name: String): Unit = files.sync(name)

@@ -2,14 +2,17 @@ package headwater.log
 
 import scala.util.Using
 
-import headwater._
+import headwater.core.{ArrowSchema, Cursor, Durability, RowGroup, SeqOffset}
+import headwater.task.SliceRows
+import headwater.testing.{NoThreadLeft, NumberedRows, Script}
+import headwater.{DataLossException, InvalidOffsetException}
 import org.apache.arrow.memory.RootAllocator
 import org.apache.arrow.vector.types.pojo.{ArrowType, Field, FieldType, Schema}
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.types.{DataType, DoubleType, LongType, StringType, StructType}
 import org.scalatest.funsuite.AnyFunSuite
 
-/** Whether a log and a checkpoint belong together, on a start; and what is then there. */
+/** Starts with a log and a checkpoint, which may not belong together. */
 class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
   import Logs._
 
@@ -28,11 +31,11 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
     val error = intercept[RuntimeException](open(new FaultyFiles(disk), used, known))
     assert(error.isInstanceOf[InvalidOffsetException] || error.isInstanceOf[DataLossException], error)
     assert(disk.names.map(name => name -> disk.bytes(name).toSeq) == before, "a refusal changes nothing")
-    disk.lock(new FaultyFiles(disk)).close() // and it lets go of the folder
+    disk.lock(new FaultyFiles(disk)).close() // it has released the folder
     error.getMessage
   }
 
-  test("a new log begins with row 0, or behind the position that Spark has") {
+  test("a new log begins with row 0, or after the position that Spark has") {
     withDisk(disk => on(disk)(store => assert(store.next == 0 && store.run == Run && store.cursors.isEmpty)))
     withDisk { disk =>
       on(disk, known = offset(41, "00000000000000aa", Durability.Memory)) { store =>
@@ -41,10 +44,10 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("after a restart the same window gives the same rows, numbers go on, and the run stays") {
+  test("after a restart the same window returns the same rows, seqs continue, and the run stays") {
     withDisk { disk =>
       on(disk) { store =>
-        (0 until 5).foreach(i => give(store, parcel(i * 3L, 3)))
+        (0 until 5).foreach(i => append(store, rowGroup(i * 3L, 3)))
         assert(ids(store, 3, 11) == (4 to 11))
       }
       (1 to 3).foreach { i =>
@@ -52,7 +55,7 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
         on(disk, known = offset(11)) { store =>
           assert(store.next == before + 1 && store.run == Run && store.cursors == Map(0 -> before.toString))
           assert(ids(store, 3, 11) == (4 to 11))
-          give(store, parcel(before + 1, 2))
+          append(store, rowGroup(before + 1, 2))
           assert(ids(store, -1, before + 2) == (0L to before + 2))
         }
       }
@@ -63,7 +66,7 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
   test("rows that were committed and are retained can be read again after a restart") {
     withDisk { disk =>
       on(disk) { store =>
-        give(store, parcel(0, 4))
+        append(store, rowGroup(0, 4))
         store.commit(3)
         assert(store.buffer.firstNotDropped == 4)
       }
@@ -71,12 +74,12 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("what a restart has found does not block: the log may be fuller than the limit") {
+  test("rows of an earlier run never block, even above the limit") {
     withDisk { disk =>
-      on(disk)(store => give(store, parcel(0, 10, bytes = 5000)))
+      on(disk)(store => append(store, rowGroup(0, 10, bytes = 5000)))
       on(disk, settings(logBytes = 100), offset(3)) { store =>
         assert(store.buffer.latest == 9)
-        assert(store.give(parcel(10, 1)))
+        assert(store.append(rowGroup(10, 1)))
         Script.await("it is not held back")(store.buffer.isBlocked)
         store.buffer.take(9)
         settle(store)
@@ -85,14 +88,20 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("cursors of all shards survive: in notes, in headers of later segments, in parcels without rows") {
+  test("cursors of all shards survive: in notes, in headers of later segments, in row groups without rows") {
     withDisk { disk =>
       val each = settings(segmentBytes = 1, retainBatches = 0)
       on(disk, each) { store =>
-        give(store, Parcel(Seq(Numbered.rows(0, 2)), Some(Cursor(0, """{"b":1.10,"a":[null,"ü"]}"""))))
-        give(store, Parcel(Seq(Numbered.rows(2, 2)), Some(Cursor(7, "12345678901234567890.123456789"))))
-        give(store, Parcel(Nil, Some(Cursor(3, "\"only\""))))
-        give(store, Parcel(Seq(Numbered.rows(4, 2)), None))
+        append(
+          store,
+          RowGroup(Seq(NumberedRows.rows(0, 2)), Some(Cursor(0, """{"b":1.10,"a":[null,"ü"]}""")))
+        )
+        append(
+          store,
+          RowGroup(Seq(NumberedRows.rows(2, 2)), Some(Cursor(7, "12345678901234567890.123456789")))
+        )
+        append(store, RowGroup(Nil, Some(Cursor(3, "\"only\""))))
+        append(store, RowGroup(Seq(NumberedRows.rows(4, 2)), None))
         store.commit(5)
         Script.await(s"${disk.segments}")(disk.segments.length == 1)
       }
@@ -105,7 +114,7 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("another source is refused, by name") {
+  test("a log of another source is refused by name") {
     withDisk { disk =>
       on(disk)(_ => ())
       assert(
@@ -114,15 +123,15 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("another concurrency is refused for a resumable source, and no matter for others") {
+  test("another concurrency is refused for a resumable source, and accepted for others") {
     withDisk { disk =>
-      on(disk)(store => give(store, parcel(0, 1)))
+      on(disk)(store => append(store, rowGroup(0, 1)))
       assert(refused(disk, settings().copy(shards = 2)).contains("concurrency was 1 and is 2 now"))
       on(disk, settings().copy(shards = 2, isResumable = false))(store => assert(store.next == 1))
     }
   }
 
-  test("options that must stay are compared: changed, gone or new, and it is said which") {
+  test("identity options that were changed, removed or added are refused by name") {
     withDisk { disk =>
       val was = settings().copy(identity = Map("url" -> "a", "topic" -> "x"))
       on(disk, was)(_ => ())
@@ -134,7 +143,9 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("a column that was dropped, retyped or may be null no more is refused before any row is read") {
+  test(
+    "a column that was dropped, has another type or is no longer nullable is refused before any row is read"
+  ) {
     withDisk { disk =>
       val two = new StructType().add("value", LongType).add("text", StringType)
       def having(schema: StructType) = settings().copy(schema = schema.json)
@@ -158,9 +169,9 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("a column that is new and may be null is null in the rows of before, wherever it stands") {
+  test("a new nullable column is null in earlier rows, at any position") {
     withDisk { disk =>
-      on(disk)(store => give(store, Parcel(Seq(Script.arrow(Seq(5, 6))))))
+      on(disk)(store => append(store, RowGroup(Seq(Script.arrow(Seq(5, 6))))))
       val arrow = new Schema(
         java.util.List.of(
           new Field("before", FieldType.nullable(new ArrowType.Utf8), null),
@@ -186,16 +197,16 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
           stored.close()
         }
       }
-      val found = Manifest.read(new FaultyFiles(disk)).get
-      assert(DataType.fromJson(found.schema) == schema, "the next start compares with this one")
+      val manifest = Manifest.read(new FaultyFiles(disk)).get
+      assert(DataType.fromJson(manifest.schema) == schema, "the next start compares with this one")
     }
   }
 
   test(
-    "the checkpoint deleted and the log kept: refused if it records a commit, or has dropped rows; else it begins again"
+    "a log without its checkpoint is refused if it records a commit or has dropped rows, and read from the start otherwise"
   ) {
     withDisk { disk =>
-      on(disk)(store => give(store, parcel(0, 3)))
+      on(disk)(store => append(store, rowGroup(0, 3)))
       on(disk) { store =>
         assert(all(store) == (0 to 2), "no batch was ever done")
         store.commit(1)
@@ -207,7 +218,7 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
     withDisk { disk =>
       val few = settings(retainBatches = 0, segmentBytes = 1)
       on(disk, few) { store =>
-        (0 until 3).foreach(i => give(store, parcel(i * 2L, 2)))
+        (0 until 3).foreach(i => append(store, rowGroup(i * 2L, 2)))
         store.commit(3)
         Script.await(s"${disk.segments}")(disk.segments.length == 1)
       }
@@ -216,7 +227,7 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
   }
 
   test(
-    "the log deleted and the checkpoint kept is a loss, or a new log behind that position if the user says so"
+    "a checkpoint without its log is a loss, or with failOnDataLoss=false a new log after that position"
   ) {
     withDisk { disk =>
       val known = offset(9, "00000000000000aa")
@@ -224,26 +235,26 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
       assert(message.contains("is gone from") && message.contains("failOnDataLoss"))
       val lenient = settings(failOnDataLoss = false)
       on(disk, lenient, known)(store => assert(store.next == 10 && store.run == Run))
-      on(disk, settings(), known) { store => // nothing came in the meantime
+      on(disk, settings(), known) { store => // no rows in the meantime
         assert(store.next == 10)
-        give(store, parcel(10, 2))
+        append(store, rowGroup(10, 2))
       }
       on(disk, settings(), offset(11))(store => assert(store.next == 12))
     }
   }
 
-  test("the manifest deleted and segments kept is refused") {
+  test("segments without a manifest are refused") {
     withDisk { disk =>
-      on(disk)(store => give(store, parcel(0, 3)))
+      on(disk)(store => append(store, rowGroup(0, 3)))
       disk.names.filter(_.startsWith("manifest-")).foreach(disk.remove)
       assert(refused(disk).contains("no manifest"))
       assert(refused(disk, known = offset(1)).contains("no manifest"))
     }
   }
 
-  test("a manifest that is not one is named, whatever stands in it") {
+  test("the error for a damaged manifest names the file, whatever it contains") {
     withDisk { disk =>
-      on(disk)(store => give(store, parcel(0, 3)))
+      on(disk)(store => append(store, rowGroup(0, 3)))
       val name = disk.names.find(_.startsWith("manifest-")).get
       val sound = new String(disk.bytes(name), "UTF-8")
       Seq(
@@ -268,40 +279,40 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
   }
 
   test(
-    "from memory to the log: it begins behind the memory's rows, and a restart without new rows is the same"
+    "after durability=memory a new log begins after the rows in memory, also after a restart without new rows"
   ) {
     withDisk { disk =>
       val inMemory = offset(4, "00000000000000aa", Durability.Memory)
       on(disk, known = inMemory)(store => assert(store.next == 5))
       on(disk, known = inMemory) { store =>
         assert(store.next == 5)
-        give(store, parcel(5, 3))
+        append(store, rowGroup(5, 3))
       }
       on(disk, known = inMemory)(store => assert(all(store) == (5 to 7), "no batch had taken them"))
       on(disk, known = offset(6))(store => assert(ids(store, 4, 6) == Seq(5, 6)))
     }
   }
 
-  test("from the log to memory and back is refused: rows would be given twice, or lost") {
+  test("a change from log to memory and back is refused: rows would be repeated or lost") {
     withDisk { disk =>
-      on(disk)(store => give(store, parcel(0, 5)))
+      on(disk)(store => append(store, rowGroup(0, 5)))
       val message = refused(disk, known = offset(7, "00000000000000aa", Durability.Memory))
       assert(message.contains("durability=memory") && message.contains("Set the option durability to memory"))
     }
   }
 
   test(
-    "a position beyond the log's end is a loss of those rows, or goes on behind them if the user says so"
+    "a position beyond the end of the log is a loss; with failOnDataLoss=false the log continues after it"
   ) {
     withDisk { disk =>
-      on(disk)(store => give(store, parcel(0, 5)))
+      on(disk)(store => append(store, rowGroup(0, 5)))
       assert(refused(disk, known = offset(7)).contains("the rows 5 to 7 are lost"))
       on(disk, settings(failOnDataLoss = false), offset(7)) { store =>
         assert(store.next == 8 && store.buffer.latest == 7)
         val window = store.buffer.read(3, 7)
         assert(window.lost.map { case (after, upTo, _) => (after, upTo) } == Seq((4L, 7L)))
         assert(ids(window.slices) == Seq(4))
-        give(store, parcel(8, 2))
+        append(store, rowGroup(8, 2))
         assert(ids(store, 7, 9) == Seq(8, 9))
       }
       on(disk, known = offset(9)) { store =>
@@ -314,9 +325,11 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("rows of a damaged segment are told with file and place when a batch wants them, and not before") {
+  test("rows of a damaged segment are reported with file and position when a batch reads them, not before") {
     withDisk { disk =>
-      on(disk, settings(segmentBytes = 1))(store => (0 until 3).foreach(i => give(store, parcel(i * 3L, 3))))
+      on(disk, settings(segmentBytes = 1))(store =>
+        (0 until 3).foreach(i => append(store, rowGroup(i * 3L, 3)))
+      )
       val name = disk.segments(1)
       disk.flip(name, disk.bytes(name).length - 1, 3)
       on(disk, known = offset(8)) { store =>
@@ -327,10 +340,10 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("a segment that is deleted behind our back is data loss, naming it, when its rows are read") {
+  test("a segment that was deleted by others is data loss, by name, when its rows are read") {
     withDisk { disk =>
       on(disk) { store =>
-        give(store, parcel(0, 3))
+        append(store, rowGroup(0, 3))
         disk.remove(disk.segments.head)
         val error = intercept[DataLossException](all(store))
         assert(error.getMessage.contains("00000001-000000000000.segment is not there"))
@@ -338,9 +351,9 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("a manifest that was not written to its end does not count, and its epoch is used up") {
+  test("an incomplete manifest does not count, and its epoch is not used again") {
     withDisk { disk =>
-      on(disk)(store => give(store, parcel(0, 3)))
+      on(disk)(store => append(store, rowGroup(0, 3)))
       Seq("", "{\"v\":1,").zipWithIndex.foreach { case (text, i) =>
         disk.put(f"manifest-${2 + i * 2}%08d.json", text.getBytes("UTF-8"))
         on(disk)(store => assert(all(store) == (0 to 2) && store.run == Run))
@@ -349,9 +362,9 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("a segment in which nothing stands is removed on the next start, and no other") {
+  test("an empty segment is deleted at the next start, and no other") {
     withDisk { disk =>
-      on(disk)(store => give(store, parcel(0, 3)))
+      on(disk)(store => append(store, rowGroup(0, 3)))
       disk.put("00000001-000000000001.segment", Array.emptyByteArray)
       disk.put("00000001-000000000002.segment", new Array[Byte](700))
       on(disk)(store => assert(all(store) == (0 to 2)))
@@ -363,14 +376,14 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
     withDisk { disk =>
       Codec.all.zipWithIndex.foreach { case (codec, i) =>
         on(disk, settings(codec), Option.when(i > 0)(offset(0).get)) { store =>
-          give(store, parcel(i * 4L, 4, bytes = 3000))
+          append(store, rowGroup(i * 4L, 4, bytes = 3000))
           assert(all(store) == (0L until (i + 1) * 4L))
         }
       }
     }
   }
 
-  test("a store that is closed twice, or never used, lets go of everything") {
+  test("a store that is closed twice, or never used, releases everything") {
     withDisk { disk =>
       on(disk)(close)
       on(disk)(_ => ())

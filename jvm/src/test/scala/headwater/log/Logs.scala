@@ -2,10 +2,11 @@ package headwater.log
 
 import scala.util.Using
 
-import headwater._
+import headwater.core.{ArrowSchema, Cursor, Durability, LostRows, RowGroup, SeqOffset, Slice, Store}
+import headwater.testing.{NumberedRows, Script}
 import org.apache.hadoop.conf.Configuration
 
-/** Stores and rows for the suites of the log. The id of a row is its seq, unless a test says otherwise. */
+/** Stores and rows for the suites of the log. The id of a row is its seq, unless a test states otherwise. */
 object Logs {
   val Source = "letters"
   val Run = "0123456789abcdef"
@@ -32,34 +33,34 @@ object Logs {
 
   def open(
       files: LogFiles,
-      used: LogStore.Settings = settings(),
+      options: LogStore.Settings = settings(),
       known: Option[SeqOffset] = None,
       run: String = Run
-  ): LogStore = LogStore.open(files, used, known, run, () => System.nanoTime())
+  ): LogStore = LogStore.open(files, options, known, run, () => System.nanoTime())
 
   def offset(seq: Long, run: String = Run, durability: Durability = Durability.Log): Option[SeqOffset] =
     Some(SeqOffset(Source, run, seq, durability))
 
   /** One batch of rows. Its cursor is the seq of its last row. */
-  def parcel(first: Long, count: Int, bytes: Int = 24): Parcel =
-    Parcel(Seq(Numbered.rows(first, count, bytes)), Some(Cursor(0, (first + count - 1).toString)))
+  def rowGroup(first: Long, count: Int, bytes: Int = 24): RowGroup =
+    RowGroup(Seq(NumberedRows.rows(first, count, bytes)), Some(Cursor(0, (first + count - 1).toString)))
 
-  /** All that was given is in the index, or it never will be. */
+  /** Waits until all appended rows are in the index, or never will be. */
   def settle(store: Store): Unit = {
-    var settled = false // once it was; a commit may be at work again already
+    var settled = false // once is enough: a commit may be pending again
     store.buffer.awaitCatchUp(60000000000L) {
-      settled = store.isSettled || store.failure.nonEmpty
+      settled = store.isFlushed || store.failure.nonEmpty
       settled
     }
     assert(settled || store.buffer.isBlocked, "the log does not settle")
   }
 
-  def give(store: Store, parcels: Parcel*): Unit = {
-    parcels.foreach(parcel => assert(store.give(parcel), store.failure))
+  def append(store: Store, rowGroups: RowGroup*): Unit = {
+    rowGroups.foreach(rowGroup => assert(store.append(rowGroup), store.failure))
     settle(store)
   }
 
-  /** As a query ends: no row is wanted any more, then the store is closed. */
+  /** As at the end of a query: the buffer is closed, then the store. */
   def close(store: Store): Unit = {
     store.buffer.close()
     store.close(availableNow = false)
@@ -67,12 +68,12 @@ object Logs {
 
   def withStore[T](
       files: LogFiles,
-      used: LogStore.Settings = settings(),
+      options: LogStore.Settings = settings(),
       known: Option[SeqOffset] = None
   )(
       body: LogStore => T
   ): T = {
-    val store = open(files, used, known)
+    val store = open(files, options, known)
     try body(store)
     finally close(store)
   }
@@ -86,20 +87,20 @@ object Logs {
 
   def all(store: Store): Seq[Long] = ids(store, store.buffer.firstNotDropped - 1, store.buffer.latest)
 
-  def ids(slices: Seq[Slice]): Seq[Long] = Numbered.ids(read(slices)(throw _))
+  def ids(slices: Seq[Slice]): Seq[Long] = NumberedRows.ids(read(slices)(throw _))
 
   def read(slices: Seq[Slice])(onDamage: DamagedException => Unit): Seq[Slice] =
     Using.resource(new StoredSlices(slices.iterator, () => new Configuration(false), (e, _) => onDamage(e)))(
       _.toVector
     )
 
-  /** Every row that a scan has found: its id, or why it is lost. */
-  def found(scan: LogScan): Map[Long, Either[String, Long]] = scan.rows.flatMap {
+  /** Every row of a scan: its id, or why it is lost. */
+  def contentOf(scan: LogScan): Map[Long, Either[String, Long]] = scan.rows.flatMap {
     case (first, LostRows(count, why)) => (first until first + count).map(_ -> Left(why))
     case (first, rows) =>
       var why = Vector.empty[String]
-      val got = read(Seq(Slice.whole(rows)))(e => why :+= e.getMessage)
-      val ids = Numbered.ids(got)
+      val slices = read(Seq(Slice.whole(rows)))(e => why :+= e.getMessage)
+      val ids = NumberedRows.ids(slices)
       assert(ids.length == rows.count || why.nonEmpty, s"rows are missing from ${first -> rows}, silently")
       val range = first until first + rows.count
       assert(ids.forall(range.contains(_)) && ids == ids.sorted.distinct, s"$first $rows gives $ids")
@@ -107,13 +108,13 @@ object Logs {
   }.toMap
 }
 
-/** Segments as a test wants them, byte for byte. */
+/** Writes segments as a test needs them. */
 object Written {
   sealed trait Entry
   final case class Rows(counts: Seq[Int], cursor: Option[Cursor] = None) extends Entry
   final case class Commit(seq: Long) extends Entry
 
-  /** @param at where a frame ends, and the seq behind the last whole parcel there */
+  /** @param at where a frame ends, and the seq after the last complete row group there */
   final case class Segment(name: String, bytes: Array[Byte], groups: Vector[Int], at: Vector[(Int, Long)]) {
     def headerBytes: Int = groups.headOption.getOrElse(bytes.length)
     def next: Long = at.last._2
@@ -140,7 +141,7 @@ object Written {
       starts += out.size
       var isFirst = true
       def put(frame: Frame, payload: Array[Byte]): Unit = {
-        out.write(frame.head)
+        out.write(frame.header)
         out.write(payload)
         if (!frame.hasMore) whole = seq
         at += out.size -> whole
@@ -152,7 +153,7 @@ object Written {
           val note = cursor.fold(Array.emptyByteArray)(Frame.Note.write)
           (if (counts.isEmpty) Seq(0) else counts).zipWithIndex.foreach { case (count, i) =>
             val isLast = i >= counts.length - 1
-            val raw = if (count == 0) Array.emptyByteArray else Numbered.rows(seq, count, 24).bytes
+            val raw = if (count == 0) Array.emptyByteArray else NumberedRows.rows(seq, count, 24).bytes
             val stored = if (count == 0) raw else codec.compress(raw)
             val crc = Frame.crcOf(stored, 0, stored.length)
             val first = seq
@@ -179,7 +180,7 @@ object Written {
   }
 }
 
-/** How many random runs: `HEADWATER_LOG_SEEDS=10000` for a long search. */
+/** The number of random runs: `HEADWATER_LOG_SEEDS=10000` for a long search. */
 object Seeds {
   def count(usual: Int): Int = sys.env.get("HEADWATER_LOG_SEEDS").fold(usual)(_.toInt)
 }

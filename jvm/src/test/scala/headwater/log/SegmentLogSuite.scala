@@ -7,29 +7,30 @@ import java.util.concurrent.atomic.AtomicReference
 import scala.jdk.CollectionConverters._
 import scala.util.{Random, Try, Using}
 
-import headwater._
+import headwater.core.{Cursor, RowGroup, Store}
+import headwater.testing.{NoThreadLeft, NumberedRows, Script}
 import org.scalatest.funsuite.AnyFunSuite
 
-/** The writer of the log, on a disk that fails, fills up, is slow, and loses what was not synced. */
+/** The writer of the log on a disk that fails, fills up, is slow, and loses unsynced bytes. */
 class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
   import Logs._
 
   private def withDisk[T](body: Disk => T): T = Using.resource(new Disk)(body)
 
-  /** Each group gets a segment of its own. */
+  /** Each sync group has its own segment. */
   private def small(retainBatches: Int = 100, retainBytes: Long = Long.MaxValue): LogStore.Settings =
     settings(retainBatches = retainBatches, retainBytes = retainBytes, segmentBytes = 1)
 
-  /** What a start after this moment finds: rows, cursors, commits. */
+  /** The content of the log as a start at this moment finds it. */
   private def scanOf(disk: Disk): LogScan = LogScan.of(new FaultyFiles(disk), 0)
 
   test("nothing is offered before it is durable") {
     withDisk { disk =>
       withStore(new FaultyFiles(disk)) { store =>
         val gate = disk.block()
-        assert(store.give(parcel(0, 5)))
+        assert(store.append(rowGroup(0, 5)))
         Script.await("it is not written")(disk.segments.exists(name => disk.bytes(name).length > 400))
-        assert(store.buffer.latest == -1 && !store.isSettled)
+        assert(store.buffer.latest == -1 && !store.isFlushed)
         gate.countDown()
         settle(store)
         assert(store.buffer.latest == 4 && all(store) == (0 to 4))
@@ -37,7 +38,7 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("what is in the index is there after a power cut at any step, and parcels are whole") {
+  test("rows in the index survive a power cut at any step, and row groups are complete") {
     (1 to Seeds.count(150)).foreach { seed =>
       try powerCuts(seed)
       catch { case e: Throwable => fail(s"seed $seed", e) }
@@ -47,14 +48,14 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
   private def powerCuts(seed: Int): Unit = withDisk { disk =>
     val random = new Random(seed)
     val codec = Codec.all(random.nextInt(3))
-    val used = settings(codec, retainBatches = random.nextInt(3), segmentBytes = 1 + random.nextInt(3000))
-    var offered = -1L // what a source has told Spark
-    var known = -1L // what Spark has noted of it
-    var ends = Set(-1L) // where parcels end
+    val options = settings(codec, retainBatches = random.nextInt(3), segmentBytes = 1 + random.nextInt(3000))
+    var offered = -1L // the newest offset that Spark was offered
+    var known = -1L // the newest offset in the checkpoint
+    var ends = Set(-1L) // the ends of row groups
     (1 to 6).foreach { round =>
       val files = new FaultyFiles(disk)
       if (random.nextInt(4) > 0) files.dieAfter(random.nextInt(60).toLong)
-      val opened = Try(open(files, used, Option.when(known >= 0)(offset(known).get)))
+      val opened = Try(open(files, options, Option.when(known >= 0)(offset(known).get)))
       opened.failed.foreach(e => assert(files.isDead, s"round $round: $e"))
       opened.foreach { store =>
         assert(
@@ -62,7 +63,7 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
           s"round $round: rows up to $offered were offered, up to ${store.next - 1} are there"
         )
         assert(ends(store.next - 1), s"round $round: half a parcel, up to ${store.next - 1}")
-        // Those before may be on their way out.
+        // Earlier rows may be about to be deleted.
         assert(ids(store, known, store.next - 1) == (known + 1 until store.next), s"round $round")
         assert(store.buffer.firstNotDropped <= known + 1, s"round $round: uncommitted rows are dropped")
         assert(
@@ -81,11 +82,11 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
             case 1 => settle(store)
             case _ =>
               val rows = Seq.tabulate(1 + random.nextInt(3)) { i =>
-                val batch = Numbered.rows(next, 1 + random.nextInt(5), 8 + random.nextInt(200))
+                val batch = NumberedRows.rows(next, 1 + random.nextInt(5), 8 + random.nextInt(200))
                 next += batch.count
                 batch
               }
-              if (store.give(Parcel(rows, Some(Cursor(0, (next - 1).toString))))) ends += next - 1
+              if (store.append(RowGroup(rows, Some(Cursor(0, (next - 1).toString))))) ends += next - 1
               else next -= rows.map(_.count).sum
           }
         }
@@ -101,15 +102,15 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  /** Closing forgets the rows, not the numbers. */
+  /** Closing drops rows, and keeps seqs. */
   private def lastOffered(store: Store): Long = store.buffer.latest
 
-  test("a sync that fails ends the log: it is not tried again, and what was offered stays readable") {
+  test("a failed sync ends the log: it is not retried, and rows that were offered stay readable") {
     withDisk { disk =>
       withStore(new FaultyFiles(disk)) { store =>
-        give(store, parcel(0, 3))
+        append(store, rowGroup(0, 3))
         disk.failSyncs("Input/output error")
-        give(store, parcel(3, 3))
+        append(store, rowGroup(3, 3))
         val syncs = disk.syncCount
         assert(
           store.failure.exists(e =>
@@ -117,7 +118,7 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
           )
         )
         assert(store.failure.get.getMessage.contains(disk.segments.last))
-        assert(!store.give(parcel(6, 1)) && store.buffer.latest == 2 && all(store) == (0 to 2))
+        assert(!store.append(rowGroup(6, 1)) && store.buffer.latest == 2 && all(store) == (0 to 2))
         store.commit(1)
         close(store)
         assert(disk.syncCount == syncs)
@@ -126,16 +127,16 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
   }
 
   test(
-    "a disk that is full at any byte holds the feed back, and nothing is lost or repeated when it has room again"
+    "a disk that is full at any byte blocks the feed, and nothing is lost or repeated when it has room again"
   ) {
     val disks = (0L to 1200L by 60L).map { room =>
       val disk = new Disk
       val fresh = room % 120 == 0
       val store = open(new FaultyFiles(disk), settings(segmentBytes = 2000))
-      if (!fresh) give(store, parcel(0, 2))
+      if (!fresh) append(store, rowGroup(0, 2))
       disk.limit(room)
       val first = if (fresh) 0L else 2L
-      (0 until 20).foreach(i => assert(store.give(parcel(first + i * 3, 3))))
+      (0 until 20).foreach(i => assert(store.append(rowGroup(first + i * 3, 3))))
       (disk, store, first + 60)
     }
     disks.foreach { case (disk, store, _) =>
@@ -152,24 +153,24 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("a sync that fails since the disk is full ends the log as any other does") {
+  test("a sync that fails on a full disk ends the log like any other failed sync") {
     withDisk { disk =>
       withStore(new FaultyFiles(disk)) { store =>
-        give(store, parcel(0, 3))
+        append(store, rowGroup(0, 3))
         disk.failSyncs("No space left on device")
-        give(store, parcel(3, 3))
+        append(store, rowGroup(3, 3))
         assert(store.failure.exists(_.isInstanceOf[LogFailedException]) && disk.syncCount == 2)
         assert(all(store) == (0 to 2))
       }
     }
   }
 
-  test("on a full disk what Spark commits is deleted meanwhile, and makes room") {
+  test("on a full disk committed rows are deleted, and make room") {
     withDisk { disk =>
       withStore(new FaultyFiles(disk), small(retainBatches = 0)) { store =>
-        (0 until 5).foreach(i => give(store, parcel(i * 2L, 2)))
+        (0 until 5).foreach(i => append(store, rowGroup(i * 2L, 2)))
         disk.limit(0)
-        assert(store.give(parcel(10, 2)))
+        assert(store.append(rowGroup(10, 2)))
         store.commit(9)
         settle(store)
         assert(store.failure.isEmpty && ids(store, 9, 11) == Seq(10, 11))
@@ -177,16 +178,16 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("a full disk does not undo what a segment without rows has kept: its cursors and commits") {
+  test("a full disk does not remove the cursors and commits of a segment without rows") {
     withDisk { disk =>
       val files = new FaultyFiles(disk)
       val store = open(files, small())
-      give(store, parcel(0, 3))
+      append(store, rowGroup(0, 3))
       store.commit(1)
-      give(store, Parcel(Nil, Some(Cursor(0, "\"far\"")))) // in a segment of its own, with the commit
+      append(store, RowGroup(Nil, Some(Cursor(0, "\"far\"")))) // in a segment of its own, with the commit
       assert(scanOf(disk).cursors == Map(0 -> "\"far\"") && scanOf(disk).commits == Seq(1))
       disk.limit(0)
-      assert(store.give(parcel(3, 3)))
+      assert(store.append(rowGroup(3, 3)))
       Script.await("it was not tried")(disk.refusedWrites > 0)
       files.die()
       disk.limit(Long.MaxValue)
@@ -196,10 +197,10 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("commit keeps the last batches, and drops the segments before them") {
+  test("commit retains the last batches, and deletes the segments before them") {
     withDisk { disk =>
       withStore(new FaultyFiles(disk), small(retainBatches = 2)) { store =>
-        (0 until 10).foreach(i => give(store, parcel(i * 2L, 2)))
+        (0 until 10).foreach(i => append(store, rowGroup(i * 2L, 2)))
         val names = disk.segments
         assert(names.length == 10)
         (0 until 10).foreach { i =>
@@ -215,15 +216,15 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
   }
 
   test(
-    "committed segments weigh no more than retainBytes, and one with an uncommitted row is never dropped"
+    "committed segments have at most retainBytes, and a segment with an uncommitted row is never deleted"
   ) {
     withDisk { disk =>
       withStore(new FaultyFiles(disk), small(retainBatches = 100, retainBytes = 1)) { store =>
-        (0 until 6).foreach(i => give(store, parcel(i * 2L, 2)))
+        (0 until 6).foreach(i => append(store, rowGroup(i * 2L, 2)))
         store.commit(6) // in the middle of the fourth
         Script.await(s"${disk.segments}")(disk.segments.length == 3)
         assert(ids(store, 6, 11) == (7 to 11))
-        give(store, parcel(12, 1))
+        append(store, rowGroup(12, 1))
         assert(disk.segments.length == 4)
         assert(store.metrics("retainedBytes") == 0)
         assert(store.metrics("logBytes") == disk.segments.map(disk.bytes(_).length).sum)
@@ -231,10 +232,10 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("the last segment stays, however much is committed: it holds numbers and cursors") {
+  test("the last segment is never deleted, since it has the next seq and the cursors") {
     withDisk { disk =>
       withStore(new FaultyFiles(disk), small(retainBatches = 0, retainBytes = 1)) { store =>
-        (0 until 3).foreach(i => give(store, parcel(i * 2L, 2)))
+        (0 until 3).foreach(i => append(store, rowGroup(i * 2L, 2)))
         store.commit(5)
         Script.await(s"${disk.segments}")(disk.segments.length == 1)
       }
@@ -243,31 +244,31 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("close writes what was given, though a sync is slow") {
+  test("close writes what was appended, even if a sync is slow") {
     withDisk { disk =>
       val store = open(new FaultyFiles(disk))
       val gate = disk.block()
-      (0 until 10).foreach(i => assert(store.give(parcel(i.toLong, 1))))
+      (0 until 10).foreach(i => assert(store.append(rowGroup(i.toLong, 1))))
       val closing = new Thread(() => close(store))
       closing.start()
       Script.await("close does not wait")(closing.getState == Thread.State.TIMED_WAITING)
       gate.countDown()
       closing.join()
-      assert(scanOf(disk).next == 10 && !store.give(parcel(10, 1)))
+      assert(scanOf(disk).next == 10 && !store.append(rowGroup(10, 1)))
     }
   }
 
-  test("close records what was committed last") {
+  test("close records the last commit") {
     withDisk { disk =>
       val store = open(new FaultyFiles(disk))
-      give(store, parcel(0, 4))
+      append(store, rowGroup(0, 4))
       store.commit(2)
       close(store)
       assert(scanOf(disk).commits == Seq(2))
     }
   }
 
-  test("give blocks while too much is not durable, goes on when it is, and close frees it") {
+  test("append blocks while too many bytes are not durable, continues when they are, and close releases it") {
     withDisk { disk =>
       val store = open(new FaultyFiles(disk))
       val gate = disk.block()
@@ -276,7 +277,7 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
         var open = true
         var i = 0
         while (open && i < 1000) {
-          open = store.give(parcel(i.toLong, 1, bytes = 4 << 20))
+          open = store.append(rowGroup(i.toLong, 1, bytes = 4 << 20))
           taken.updateAndGet(_ :+ open)
           i += 1
         }
@@ -299,17 +300,17 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("the index lets the log wait, and the feed behind it, until a batch takes rows") {
+  test("a full index blocks the log and its feed until a batch takes rows") {
     withDisk { disk =>
       withStore(new FaultyFiles(disk), settings(logBytes = 100)) { store =>
-        (0 until 10).foreach(i => assert(store.give(parcel(i * 2L, 2, bytes = 60))))
+        (0 until 10).foreach(i => assert(store.append(rowGroup(i * 2L, 2, bytes = 60))))
         Script.await("it is not full")(store.buffer.isBlocked)
-        assert(!store.isSettled)
+        assert(!store.isFlushed)
         while (store.buffer.latest < 19) {
           val end = store.buffer.latest
           store.buffer.take(end)
           store.commit(end)
-          Script.await("it does not go on")(store.buffer.latest > end || store.isSettled)
+          Script.await("it does not go on")(store.buffer.latest > end || store.isFlushed)
         }
         settle(store)
       }
@@ -317,29 +318,29 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("what is durable is told, newest cursor of each shard, and a listener that fails does no harm") {
+  test("the listener gets the newest durable cursor of each shard, and its failure does no harm") {
     withDisk { disk =>
       withStore(new FaultyFiles(disk)) { store =>
-        val told = new AtomicReference[Map[Int, String]](Map.empty)
+        val durable = new AtomicReference[Map[Int, String]](Map.empty)
         store.onDurable { cursors =>
           assert(scanOf(disk).cursors.toSet.intersect(cursors.toSet) == cursors.toSet, "not durable")
-          told.updateAndGet(_ ++ cursors)
+          durable.updateAndGet(_ ++ cursors)
           throw new IllegalStateException("the listener is broken")
         }
-        give(
+        append(
           store,
-          Parcel(Nil, Some(Cursor(1, "\"a\""))),
-          parcel(0, 2),
-          Parcel(Nil, Some(Cursor(1, "\"b\"")))
+          RowGroup(Nil, Some(Cursor(1, "\"a\""))),
+          rowGroup(0, 2),
+          RowGroup(Nil, Some(Cursor(1, "\"b\"")))
         )
-        Script.await(s"told ${told.get}")(told.get == Map(0 -> "1", 1 -> "\"b\""))
+        Script.await(s"the listener got ${durable.get}")(durable.get == Map(0 -> "1", 1 -> "\"b\""))
         assert(store.failure.isEmpty && store.buffer.latest == 1)
       }
     }
   }
 
   test(
-    "a second query is refused while the first has the folder, and not afterwards; the first keeps its lock"
+    "a second query is refused while the first holds the lock, and accepted afterwards"
   ) {
     val folder = Files.createTempDirectory("headwater-lock")
     def isLockedForOthers: Boolean = {
@@ -352,7 +353,7 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
       val refused = intercept[IOException](open(new LocalFiles(folder, durable = true)))
       assert(refused.getMessage.contains("one query at a time may use a checkpoint"))
       assert(isLockedForOthers, "the refused one has opened the folder to other processes")
-      give(first, parcel(0, 3))
+      append(first, rowGroup(0, 3))
       close(first)
       assert(!isLockedForOthers)
       withStore(new LocalFiles(folder, durable = true))(store => assert(all(store) == (0 to 2)))
@@ -362,22 +363,22 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("a driver that was replaced stops, where there is no lock, and its late rows do not count") {
+  test("without a lock, a replaced driver stops, and its late rows do not count") {
     withDisk { disk =>
       val old = open(new FaultyFiles(disk, canAppend = false))
-      give(old, parcel(0, 3))
+      append(old, rowGroup(0, 3))
       val fresh = open(new FaultyFiles(disk, canAppend = false), known = offset(1))
       assert(fresh.next == 3)
-      give(fresh, parcel(3, 2))
-      give(old, parcel(3, 9))
+      append(fresh, rowGroup(3, 2))
+      append(old, rowGroup(3, 9))
       assert(
         old.failure.exists(e =>
           e.getMessage.contains("Another driver has taken over") && e.getMessage.contains("epoch 2")
         )
       )
-      assert(!old.give(parcel(12, 1)))
+      assert(!old.append(rowGroup(12, 1)))
       close(old)
-      give(fresh, parcel(5, 2))
+      append(fresh, rowGroup(5, 2))
       assert(fresh.failure.isEmpty && all(fresh) == (0 to 6))
       close(fresh)
       assert(disk.segments.length == 3, "each group is a file")
@@ -387,12 +388,12 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("a group that was being written when another driver took over is offered by one of them at most") {
+  test("a sync group that was being written at a takeover is offered by at most one driver") {
     withDisk { disk =>
       val old = open(new FaultyFiles(disk, canAppend = false))
-      give(old, parcel(0, 3))
+      append(old, rowGroup(0, 3))
       val gate = disk.block()
-      assert(old.give(parcel(3, 9)))
+      assert(old.append(rowGroup(3, 9)))
       Script.await("the group was not begun")(disk.segments.length == 2)
       val fresh = open(new FaultyFiles(disk, canAppend = false), known = offset(1))
       gate.countDown()
@@ -403,19 +404,19 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  test("on Hadoop's file systems a restart finds the same rows, in a file for each group") {
+  test("on Hadoop file systems a restart finds the same rows, in one file for each sync group") {
     val folder = Files.createTempDirectory("headwater-hadoop")
     val path = new org.apache.hadoop.fs.Path(folder.toUri)
     def files = new HadoopFiles(path, new org.apache.hadoop.conf.Configuration)
     try {
       withStore(files) { store =>
-        give(store, parcel(0, 3))
-        give(store, parcel(3, 3))
+        append(store, rowGroup(0, 3))
+        append(store, rowGroup(3, 3))
         store.commit(1)
       }
       withStore(files, known = offset(1)) { store =>
         assert(all(store) == (0 to 5) && store.cursors == Map(0 -> "5"))
-        give(store, parcel(6, 1))
+        append(store, rowGroup(6, 1))
         assert(all(store) == (0 to 6))
       }
     } finally {

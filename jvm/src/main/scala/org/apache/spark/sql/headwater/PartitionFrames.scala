@@ -2,7 +2,8 @@ package org.apache.spark.sql.headwater
 
 import scala.jdk.CollectionConverters._
 
-import headwater.{ArrowRows, Slice, SliceRows}
+import headwater.core.{ArrowRows, Slice}
+import headwater.task.SliceRows
 import org.apache.spark.{Partition, TaskContext}
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{classic, Column, DataFrame, SparkSession}
@@ -15,10 +16,9 @@ import org.apache.spark.util.CollectionAccumulator
 
 /** Streaming DataFrames whose rows Python reads in the tasks.
   *
-  * It is Spark's own `mapInArrow` that runs Python, over a frame with a row for each task; it is no streaming frame, since
-  * Spark would count its rows for those of the source. Python answers with rows of two columns: a batch of the source's
-  * rows as one value, in Arrow's format, or a report of what was read. So the rows are decoded as those of a feed are, and
-  * once only.
+  * Spark's own `mapInArrow` runs Python, over a batch frame with one row for each task: Spark would count the
+  * rows of a streaming frame as input rows. Python returns rows with two columns: a record batch of the source's
+  * rows, or a report of what was read. So the rows are decoded like those of a feed, and only once.
   *
   * @param name
   *   what the plan shows
@@ -33,10 +33,10 @@ final class PartitionFrames(
     reader: Column
 ) {
   private[this] val session = spark.asInstanceOf[classic.SparkSession]
-  private[this] val rowsLeaf = new Leaf(session, schema)
+  private[this] val template = new PlanTemplate(session, schema)
 
-  /** Python's function over no tasks at all. Planned once: it would take some milliseconds of each batch. */
-  private[this] lazy val planned: SparkPlan = {
+  /** Python's function over an empty RDD. Planned once: it would take some milliseconds of each batch. */
+  private[this] lazy val pythonPlan: SparkPlan = {
     val tasks = new StructType().add("task", StringType)
     val none = session.sparkContext.emptyRDD[InternalRow]
     val frame = session.internalCreateDataFrame(none, tasks)
@@ -48,9 +48,9 @@ final class PartitionFrames(
   }
 
   /** @param tasks
-    *   what each task is told
+    *   the input of each task, as JSON
     * @return
-    *   the frame, and what its tasks have reported so far: some of it twice if tasks ran twice
+    *   the frame, and the reports of its tasks so far; if a task ran twice, some are there twice
     */
   def of(tasks: Seq[String]): (DataFrame, () => Seq[String]) = {
     val context = session.sparkContext
@@ -58,30 +58,32 @@ final class PartitionFrames(
     context.register(reports)
     val rows =
       if (tasks.isEmpty) context.emptyRDD[InternalRow]
-      else new DecodedRDD(answersTo(tasks), arrowSchema, reports).setName(name)
-    (rowsLeaf.of(rows), () => reports.value.asScala.toSeq)
+      else new DecodedRDD(pythonOutput(tasks), arrowSchema, reports).setName(name)
+    (template.of(rows), () => reports.value.asScala.toSeq)
   }
 
-  private def answersTo(tasks: Seq[String]): RDD[InternalRow] = {
-    val told = session.sparkContext
+  private def pythonOutput(tasks: Seq[String]): RDD[InternalRow] = {
+    val taskRows = session.sparkContext
       .parallelize(tasks, tasks.size)
       .map(task => InternalRow(UTF8String.fromString(task)): InternalRow)
-    planned.transformUp { case leaf: RDDScanExec => Leaf.over[SparkPlan](told, leaf) }.execute()
+    pythonPlan
+      .transformUp { case leaf: RDDScanExec => PlanTemplate.withRdd[SparkPlan](taskRows, leaf) }
+      .execute()
   }
 }
 
 private final class DecodedRDD(
-    answers: RDD[InternalRow],
+    output: RDD[InternalRow],
     arrowSchema: Array[Byte],
     reports: CollectionAccumulator[String]
-) extends RDD[InternalRow](answers) {
+) extends RDD[InternalRow](output) {
 
   override protected def getPartitions: Array[Partition] = firstParent[InternalRow].partitions
 
   override def compute(split: Partition, task: TaskContext): Iterator[InternalRow] = {
-    val slices = firstParent[InternalRow].iterator(split, task).flatMap { answer =>
-      if (!answer.isNullAt(Report)) reports.add(answer.getUTF8String(Report).toString)
-      Option.unless(answer.isNullAt(Rows))(Slice.whole(ArrowRows.of(answer.getBinary(Rows))))
+    val slices = firstParent[InternalRow].iterator(split, task).flatMap { row =>
+      if (!row.isNullAt(Report)) reports.add(row.getUTF8String(Report).toString)
+      Option.unless(row.isNullAt(Rows))(Slice.whole(ArrowRows.of(row.getBinary(Rows))))
     }
     val allocator = ArrowUtils.rootAllocator.newChildAllocator("headwater", 0, Long.MaxValue)
     val rows = new SliceRows(arrowSchema, slices, allocator)
@@ -89,7 +91,7 @@ private final class DecodedRDD(
     rows
   }
 
-  // The columns of an answer.
+  // The columns of the output.
   private def Report = 0
   private def Rows = 1
 }

@@ -2,8 +2,10 @@ package org.apache.spark.sql.headwater
 
 import scala.jdk.CollectionConverters._
 
-import headwater.{ArrowRows, Cargo, DataLossException, PlannedRows, Parts, SliceRows}
+import headwater.DataLossException
+import headwater.core.ArrowRows
 import headwater.log.{DamagedException, StoredSlices}
+import headwater.task.{PlannedRows, SliceRows, TaskSlices, TaskSplitter}
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.{Partition, SparkConf, SparkContext, TaskContext}
 import org.apache.spark.broadcast.Broadcast
@@ -17,8 +19,8 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.ArrowUtils
 import org.apache.spark.util.{CollectionAccumulator, MutableURLClassLoader, SerializableConfiguration}
 
-/** Arrow batches in [[PlannedRows]] as streaming DataFrames. What needs Spark's own calls stands in Spark's own package, in
-  * this folder and nowhere else: `internalCreateDataFrame`, `mapInArrow` and Spark's Arrow allocator are `private[sql]`.
+/** Rows in [[PlannedRows]] as streaming DataFrames. Calls that Spark keeps to its own packages are in this folder
+  * and nowhere else: `internalCreateDataFrame`, `mapInArrow` and Spark's Arrow allocator are `private[sql]`.
   *
   * @param name
   *   what the plan shows
@@ -32,94 +34,100 @@ final class StreamingFrames(
 ) {
   private[this] val session = spark.asInstanceOf[classic.SparkSession]
 
-  /** What tasks have left out, each loss once however often its rows were read; made where that is allowed. */
-  private[this] val losses = Option.unless(failOnDataLoss)(new CollectionAccumulator[String])
-  losses.foreach(session.sparkContext.register(_))
+  /** The losses that tasks report, each once however often its rows were read. Only where losses are allowed. */
+  private[this] val lossReports = Option.unless(failOnDataLoss)(new CollectionAccumulator[String])
+  lossReports.foreach(session.sparkContext.register(_))
 
-  /** How many rows tasks have found damaged, and left out. */
+  /** How many rows tasks found damaged and skipped. */
   def rowsLost: Long =
-    losses.fold(0L)(_.value.asScala.toSet[String].iterator.map(Loss.rowsOf).sum)
+    lossReports.fold(0L)(_.value.asScala.toSet[String].iterator.map(LossReport.rowsOf).sum)
 
-  /** For tasks that read files of the log, where Hadoop has to be asked how. */
+  /** For tasks that read segments from Hadoop file systems. */
   private[this] lazy val hadoop =
     session.sparkContext.broadcast(new SerializableConfiguration(session.sessionState.newHadoopConf()))
 
-  private[this] val leaf = new Leaf(session, schema)
+  private[this] val template = new PlanTemplate(session, schema)
 
-  /** @param number
-    *   of the rows in [[PlannedRows]]
-    * @param isElsewhere
-    *   some of them lie in files that only Hadoop can read
+  /** @param rowsId
+    *   the id of the rows in [[PlannedRows]]
+    * @param needsHadoop
+    *   some of them are in files on a Hadoop file system
     * @param onRun
-    *   called on the driver when the frame is first run, and not if it is only planned
+    *   called on the driver when the frame is first run; not called if it is only planned
     */
-  def of(number: Long, isElsewhere: Boolean)(onRun: () => Unit): DataFrame = {
-    val conf = Option.when(isElsewhere)(hadoop)
+  def of(rowsId: Long, needsHadoop: Boolean)(onRun: () => Unit): DataFrame = {
+    val conf = Option.when(needsHadoop)(hadoop)
     val rdd =
-      new ArrowRDD(session.sparkContext, arrowSchema, number, conf, losses, onRun).setName(name)
-    leaf.of(rdd)
+      new ArrowRDD(session.sparkContext, arrowSchema, rowsId, conf, lossReports, onRun).setName(name)
+    template.of(rdd)
   }
 }
 
 /** Streaming frames over RDDs of one schema.
   *
-  * Spark would analyse the plan of every frame, which takes some milliseconds of each batch, and find the same each
-  * time: the plan is one leaf. So it is asked once, and the frames are copies that differ in their rows.
+  * Spark would analyze the plan of every frame, which takes some milliseconds of each batch and always yields the
+  * same result: the plan is a single leaf. So one plan is analyzed, and each frame has a copy with another RDD.
   */
-private[headwater] final class Leaf(session: classic.SparkSession, schema: StructType) {
+private[headwater] final class PlanTemplate(session: classic.SparkSession, schema: StructType) {
 
-  private[this] lazy val analysed: LogicalPlan = {
+  private[this] lazy val analyzed: LogicalPlan = {
     val none = session.sparkContext.emptyRDD[InternalRow]
     val plan = session.internalCreateDataFrame(none, schema, isStreaming = true).queryExecution.analyzed
-    // Spark collects the ids of all frames of a plan there, and the copies would share the collection.
+    // Spark collects the ids of all frames of a plan in this tag, and the copies would share the collection.
     plan.unsetTagValue(classic.Dataset.DATASET_ID_TAG)
     plan
   }
 
   def of(rdd: RDD[InternalRow]): classic.DataFrame = {
-    val plan = Leaf.over(rdd, analysed)
+    val plan = PlanTemplate.withRdd(rdd, analyzed)
     plan.setAnalyzed()
     classic.Dataset.ofRows(session, plan)
   }
 }
 
-private[headwater] object Leaf {
+private[headwater] object PlanTemplate {
 
-  /** The same leaf over another RDD. By position: its other fields, and its constructor, differ between lines of Spark. */
-  def over[Plan <: QueryPlan[Plan]](rdd: RDD[InternalRow], leaf: Plan): Plan = {
-    val fields = leaf.productIterator.map {
+  /** The same leaf over another RDD. By position: the other fields and the constructor differ between Spark
+    * versions.
+    */
+  def withRdd[Plan <: QueryPlan[Plan]](rdd: RDD[InternalRow], template: Plan): Plan = {
+    val arguments = template.productIterator.map {
       case _: RDD[_] => rdd
-      case same => same.asInstanceOf[AnyRef]
+      case other => other.asInstanceOf[AnyRef]
     }
-    leaf.makeCopy(fields.toArray)
+    template.makeCopy(arguments.toArray)
   }
 }
 
 private final class ArrowRDD(
     context: SparkContext,
     arrowSchema: Array[Byte],
-    number: Long,
+    rowsId: Long,
     hadoop: Option[Broadcast[SerializableConfiguration]],
-    losses: Option[CollectionAccumulator[String]],
+    lossReports: Option[CollectionAccumulator[String]],
     @transient onRun: () => Unit
 ) extends RDD[InternalRow](context, Nil) {
 
   override protected def getPartitions: Array[Partition] = {
     onRun()
-    val byNumber = sparkContext.isLocal && ArrowRDD.tasksSeeOurClasses(sparkContext.getConf)
-    val slices = PlannedRows.get(number)
-    // What travels in the task is kept small; what lies in files need not be.
-    val travels = !byNumber && slices.exists(_.rows.isInstanceOf[ArrowRows])
+    val byId = sparkContext.isLocal && ArrowRDD.tasksSeeOurClasses(sparkContext.getConf)
+    val slices = PlannedRows.get(rowsId)
+    // A task that carries its rows must be small; one that reads files need not be.
+    val travelWithTask = !byId && slices.exists(_.rows.isInstanceOf[ArrowRows])
     val ends =
-      Parts.ends(slices, sparkContext.defaultParallelism, if (travels) Parts.MaxBytes else Long.MaxValue)
+      TaskSplitter.ends(
+        slices,
+        sparkContext.defaultParallelism,
+        if (travelWithTask) TaskSplitter.MaxBytes else Long.MaxValue
+      )
     ends.indices.map { i =>
-      new ArrowPartition(i, Cargo(number, if (i == 0) 0 else ends(i - 1), ends(i), byNumber)): Partition
+      new ArrowPartition(i, TaskSlices(rowsId, if (i == 0) 0 else ends(i - 1), ends(i), byId)): Partition
     }.toArray
   }
 
   override def compute(split: Partition, task: TaskContext): Iterator[InternalRow] = {
     val slices = new StoredSlices(
-      split.asInstanceOf[ArrowPartition].cargo.slices.iterator,
+      split.asInstanceOf[ArrowPartition].taskSlices.slices.iterator,
       () => hadoop.fold(new Configuration)(_.value.value),
       damaged
     )
@@ -132,36 +140,38 @@ private final class ArrowRDD(
     rows
   }
 
-  private def damaged(e: DamagedException, rows: Range): Unit = losses match {
+  private def damaged(e: DamagedException, rows: Range): Unit = lossReports match {
     case None =>
       throw new DataLossException(
         s"${e.getMessage}. Set the option failOnDataLoss to false to go on without these rows."
       )
-    case Some(counted) =>
-      counted.add(Loss.of(rows, e.getMessage))
+    case Some(reports) =>
+      reports.add(LossReport.of(rows, e.getMessage))
       logWarning(s"${e.getMessage}. Going on without these rows, as failOnDataLoss is false.")
   }
 }
 
-/** A loss as a task tells it: in a class of Java's, which every class loader has once. */
-private object Loss {
+/** A loss as a task reports it: as a String, since every class loader has the same String class. */
+private object LossReport {
   def of(rows: Range, what: String): String = s"${rows.size} from ${rows.start}: $what"
   def rowsOf(loss: String): Long = loss.takeWhile(_ != ' ').toLong
 }
 
 private object ArrowRDD {
 
-  /** Whether a task in this JVM finds our very classes, and so our [[PlannedRows]]. It does when they came with Spark's own
-    * or with the jars of the application. A jar that was added to one session is loaded once more for its tasks, and so is
-    * every jar when executors are told to prefer their own copy.
+  /** Whether tasks in this JVM load the same classes, and so the same [[PlannedRows]]. They do if the jar came
+    * with Spark or with the application. A jar added to one session is loaded again for its tasks, and so is
+    * every jar with `spark.executor.userClassPathFirst`.
     */
   def tasksSeeOurClasses(conf: SparkConf): Boolean = {
-    val ours = PlannedRows.getClass.getClassLoader
-    val sparks = classOf[SparkContext].getClassLoader
-    val came =
-      (ours eq sparks) || (ours.getClass == classOf[MutableURLClassLoader] && (ours.getParent eq sparks))
-    came && !conf.getBoolean("spark.executor.userClassPathFirst", false)
+    val headwaterLoader = PlannedRows.getClass.getClassLoader
+    val sparkLoader = classOf[SparkContext].getClassLoader
+    val isShared =
+      (headwaterLoader eq sparkLoader) || (headwaterLoader.getClass == classOf[
+        MutableURLClassLoader
+      ] && (headwaterLoader.getParent eq sparkLoader))
+    isShared && !conf.getBoolean("spark.executor.userClassPathFirst", false)
   }
 }
 
-private final class ArrowPartition(override val index: Int, val cargo: Cargo) extends Partition
+private final class ArrowPartition(override val index: Int, val taskSlices: TaskSlices) extends Partition

@@ -1,0 +1,163 @@
+package headwater.bridge
+
+import java.nio.channels.SocketChannel
+import java.util.concurrent.{CompletableFuture, ConcurrentHashMap}
+import java.util.concurrent.TimeUnit.NANOSECONDS
+import javax.annotation.concurrent.GuardedBy
+
+import scala.jdk.CollectionConverters._
+import scala.util.{Failure, Success, Try}
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.ObjectNode
+import headwater.adapters.{BuiltInProviders, ProviderJar}
+import headwater.core.{Json, RowSink, SeqOffset}
+import headwater.{BridgeException, InvalidOptionException}
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.Column
+import org.apache.spark.sql.execution.datasources.DataSource
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.util.MutableURLClassLoader
+
+/** The crossing between this JVM and the Python process: one [[BridgeServer]], the [[PythonConnection]] to it,
+  * and the feeds that run in Python.
+  */
+private[headwater] final class Bridge(unix: Boolean) extends Logging {
+  private[this] val running = new ConcurrentHashMap[String, () => ObjectNode]
+  private[this] val readers = new ConcurrentHashMap[String, Column]
+
+  @GuardedBy("this") private[this] var connection: Option[PythonConnection] = None
+
+  val server = new BridgeServer(unix, connected)
+
+  def isConnected: Boolean = synchronized(connection).exists(_.isAlive)
+
+  /** Fails at once when no Python process is connected. */
+  def request(kind: String, body: ObjectNode): CompletableFuture[JsonNode] =
+    synchronized(connection).fold(Bridge.failedRequest)(_.request(kind, body))
+
+  def feedStarted(feed: String, out: RowSink): Unit = feedStarted(
+    feed,
+    () => {
+      val status = out.status
+      Json.mapper
+        .createObjectNode()
+        .put("waitingRows", status.waitingRows)
+        .put("waitingBytes", status.waitingBytes)
+        .put("blockedMs", NANOSECONDS.toMillis(status.blockedNanos))
+    }
+  )
+
+  /** @param status returns the status of the feed, for `hw.feeds()` */
+  def feedStarted(feed: String, status: () => ObjectNode): Unit = running.put(feed, status)
+
+  def feedEnded(feed: String): Unit = running.remove(feed)
+
+  def status: String = {
+    val all = Json.mapper.createObjectNode()
+    running.asScala.foreach { case (feed, status) => all.set[JsonNode](feed, status()) }
+    Json.mapper.writeValueAsString(all)
+  }
+
+  def putReader(feed: String, reader: Column): Unit = readers.put(feed, reader)
+
+  /** The function that reads the partitions of a source in tasks, which Python has sent with [[Bridge.reader]]. */
+  def takeReader(feed: String): Column = Option(readers.remove(feed)).getOrElse {
+    throw new BridgeException(s"Python has not handed over what reads the partitions of $feed")
+  }
+
+  /** Confirms under the lock: Python may load a source as soon as it is confirmed, and the connection must be set
+    * by then.
+    */
+  private def connected(channel: SocketChannel, confirm: () => Unit): Unit = {
+    val previous = synchronized {
+      val previous = connection
+      confirm()
+      connection = Some(new PythonConnection(channel))
+      previous
+    }
+    previous.foreach(_.close())
+  }
+}
+
+/** The methods that Python calls through py4j. */
+object Bridge {
+  @GuardedBy("this") private[this] var bridge: Option[Bridge] = None
+  @GuardedBy("this") private[this] var registered = BuiltInProviders.names.map(_ -> "").toMap
+
+  /** The address to connect to and the secret to send, as JSON. The first call opens the socket.
+    *
+    * @param unix
+    *   whether Python can connect to a Unix domain socket
+    */
+  def open(unix: Boolean): String = {
+    val server = synchronized {
+      if (bridge.isEmpty) bridge = Some(new Bridge(unix))
+      bridge.get.server
+    }
+    Json.mapper.writeValueAsString(
+      Json.mapper.createObjectNode().put("address", server.address).put("secret", server.secret)
+    )
+  }
+
+  def isConnected: Boolean = synchronized(bridge).exists(_.isConnected)
+
+  /** Makes `format(name)` work, in every thread. Returns an empty string, or the reason why only
+    * `format("headwater")` works.
+    *
+    * @throws InvalidOptionException
+    *   when another format has this name
+    */
+  def register(name: String): String = synchronized {
+    registered.getOrElse(
+      name, {
+        require(SeqOffset.isName(name), s"not a source name: '$name'")
+        rejectTakenName(name)
+        val reason = addProvider(name)
+        registered += name -> reason
+        reason
+      }
+    )
+  }
+
+  /** Sets the function that tasks run to read the partitions of a source, over a column `task`. */
+  def reader(feed: String, column: Column): Unit = current.putReader(feed, column)
+
+  /** The status of the feeds in Python, as JSON. */
+  def status(): String = synchronized(bridge).fold("{}")(_.status)
+
+  private[headwater] def current: Bridge = synchronized(bridge).getOrElse(throw Bridge.noPythonAttached)
+
+  private def addProvider(name: String): String = {
+    val loaders = Seq(getClass.getClassLoader, Thread.currentThread().getContextClassLoader)
+    loaders.collectFirst { case open: MutableURLClassLoader => open } match {
+      case Some(loader) =>
+        loader.addURL(ProviderJar.write(name).toUri.toURL)
+        ""
+      case None =>
+        s"headwater's jar was loaded by ${loaders.head}, to which nothing can be added; start Spark with the jar in " +
+          s"spark.jars for format(\"$name\"). What works: format(\"headwater\").option(\"source\", \"$name\"), and hw.stream"
+    }
+  }
+
+  private def rejectTakenName(name: String): Unit = {
+    def taken(by: String) =
+      throw new InvalidOptionException(
+        s"The name '$name' is taken: format(\"$name\") is $by. Give the source another name."
+      )
+    Try(DataSource.lookupDataSource(name, SQLConf.get)) match {
+      case Success(ours) if ours.getName == ProviderJar.className(name) =>
+      case Success(other) => taken(other.getName)
+      case Failure(_: ClassNotFoundException) =>
+      case Failure(error) =>
+        taken(s"known to Spark (${error.getMessage})") // two other providers have the name, for instance
+    }
+  }
+
+  private def failedRequest: CompletableFuture[JsonNode] = CompletableFuture.failedFuture(noPythonAttached)
+
+  private def noPythonAttached = new BridgeException(
+    "No Python process is attached to this Spark. A source that is written in Python runs in the Python process that drives " +
+      "Spark: call hw.attach(spark) there. It cannot run in a Spark Connect session, nor in an application in Scala."
+  )
+}

@@ -1,0 +1,202 @@
+package headwater.bridge
+
+import java.util.concurrent.CompletableFuture
+import javax.annotation.concurrent.GuardedBy
+
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.ObjectNode
+import headwater.core.{Json, PartitionKeyType, PartitionedOptions, Uninterruptibly}
+import headwater.partition.{PartitionBatch, PartitionWatch, RunningPartitions}
+import headwater.{BridgeException, FeedFailedException}
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.headwater.PartitionFrames
+
+/** The partitions of a source written in Python: the Python process watches them, tasks read them. */
+private[headwater] final class PythonPartitions private (
+    bridge: Bridge,
+    id: String,
+    override val watch: PartitionWatch,
+    frames: PartitionFrames
+) extends RunningPartitions {
+
+  override def frame(tasks: Seq[String]): PartitionBatch = {
+    val (frame, reports) = frames.of(tasks)
+    PartitionBatch(frame, reports)
+  }
+
+  override def close(): Unit = {
+    watch.close()
+    bridge.feedEnded(id)
+  }
+}
+
+private[headwater] object PythonPartitions {
+
+  /** @param known
+    *   partitions whose start is known
+    * @param id
+    *   the id of the feed in Python
+    * @param offsets
+    *   the position of the query
+    */
+  def open(
+      spark: SparkSession,
+      loaded: LoadedSource,
+      options: PartitionedOptions,
+      openRequest: ObjectNode,
+      known: Set[String],
+      id: String,
+      offsets: () => Map[String, Long]
+  ): RunningPartitions = {
+    val bridge = Bridge.current
+    openRequest.put("failOnDataLoss", options.failOnDataLoss)
+    options.startFrom.writeTo(openRequest.putObject("startFrom"))
+    val knownPartitions = openRequest.putArray("known")
+    known.foreach(knownPartitions.add)
+    val watch = new PythonPartitionWatch(bridge, id, openRequest)
+    watch.start()
+    try {
+      val reader = bridge.takeReader(id)
+      bridge.feedStarted(id, () => statusJson(offsets(), watch))
+      val frames =
+        new PartitionFrames(spark, loaded.description, loaded.schema, loaded.arrowSchema, reader)
+      new PythonPartitions(bridge, id, watch, frames)
+    } catch { case e: Throwable => watch.close(); throw e }
+  }
+
+  private def statusJson(offsets: Map[String, Long], watch: PartitionWatch): ObjectNode = {
+    val status = Json.mapper.createObjectNode()
+    val latest = watch.snapshot.fold(Map.empty[String, Long])(_.latest)
+    val byPartition = status.putObject("offsets")
+    offsets.foreach { case (partition, offset) => byPartition.put(partition, offset) }
+    status.put(
+      "waitingRows",
+      latest.map { case (p, until) => math.max(0L, until - offsets.getOrElse(p, until)) }.sum
+    )
+  }
+}
+
+/** Watches partitions through Python. Python calls the author's code in threads of its own and responds when
+  * something has changed; the response is kept here, and the next one requested.
+  */
+private[headwater] final class PythonPartitionWatch(bridge: Bridge, feed: String, openRequest: ObjectNode)
+    extends PartitionWatch
+    with Logging {
+  import PythonPartitionWatch._
+  import PartitionWatch._
+
+  @GuardedBy("this") private[this] var current: Option[Snapshot] = None
+  @GuardedBy("this") private[this] var failed: Option[Throwable] = None
+  @GuardedBy("this") private[this] var closed = false
+
+  /** Returns when Python has begun; by then it has sent the function that reads rows. */
+  def start(): Unit = {
+    Uninterruptibly
+      .get(
+        bridge.request("watch", openRequest.deepCopy().put("feed", feed)),
+        Uninterruptibly.deadlineIn(OpenMillis)
+      )
+      .getOrElse(
+        throw new BridgeException(
+          s"Python did not begin to watch the partitions within ${OpenMillis / 1000} s"
+        )
+      )
+    requestPositions(version = 0)
+  }
+
+  override def snapshot: Option[Snapshot] = synchronized(current)
+
+  override def failure: Option[Throwable] = synchronized(failed)
+
+  override def awaitComplete(nanos: Long): Boolean = synchronized {
+    val deadline = System.nanoTime() + nanos
+    def left: Long = (deadline - System.nanoTime()) / 1000000
+    while (!current.exists(_.isComplete) && failed.isEmpty && !closed && left > 0) wait(left)
+    current.exists(_.isComplete)
+  }
+
+  override def after(wanted: Map[String, (Long, Long)]): CompletableFuture[Map[String, Long]] = {
+    val request = Json.mapper.createObjectNode().put("feed", feed)
+    val wantedRows = request.putObject("wanted")
+    wanted.foreach { case (partition, (start, rows)) => wantedRows.putArray(partition).add(start).add(rows) }
+    bridge.request("after", request).thenApply(response => longs(response.path("ends")))
+  }
+
+  override def close(): Unit = {
+    synchronized {
+      closed = true
+      notifyAll()
+    }
+    val state =
+      try
+        Uninterruptibly
+          .get(
+            bridge.request("stop", Json.mapper.createObjectNode().put("feed", feed)),
+            Uninterruptibly.deadlineIn(StopMillis)
+          )
+          .fold("does not answer")(_.path("state").asText)
+      catch { case NonFatal(e) => e.getMessage }
+    if (state != "stopped")
+      logWarning(s"the watch of partitions $feed: Python was told to stop it: $state")
+  }
+
+  private def requestPositions(version: Long): Unit = {
+    val request = Json.mapper.createObjectNode().put("feed", feed).put("version", version)
+    bridge.request("positions", request).whenComplete((response, error) => received(response, Option(error)))
+  }
+
+  /** Runs in the reader thread of the connection. */
+  private def received(response: JsonNode, error: Option[Throwable]): Unit = {
+    val continue = synchronized {
+      try {
+        error.foreach(throw _)
+        if (response.hasNonNull("failure")) throw new FeedFailedException(response.path("failure").asText)
+        val isStopped = response.path("stopped").asBoolean
+        if (!isStopped) current = Some(read(response))
+        !isStopped && !closed
+      } catch {
+        case NonFatal(e) =>
+          failed = failed.orElse(Some(e))
+          false
+      } finally notifyAll()
+    }
+    if (continue) requestPositions(response.path("version").asLong)
+  }
+}
+
+private[headwater] object PythonPartitionWatch {
+  import PartitionWatch._
+
+  private val OpenMillis = 60000L
+
+  /** Python gives a watch three seconds. */
+  private val StopMillis = 3500L
+
+  private def read(response: JsonNode): Snapshot = Snapshot(
+    PartitionKeyType
+      .named(response.path("partitions").asText)
+      .getOrElse(PartitionKeyType.Names), // unknown while there are no partitions
+    longs(response.path("latest")),
+    longs(response.path("starts")),
+    response.path("gone").elements.asScala.map(_.asText).toSet,
+    response.path("complete").asBoolean,
+    response
+      .path("failing")
+      .fields
+      .asScala
+      .map { entry =>
+        entry.getKey -> PartitionErrors(
+          entry.getValue.path("errors").asLong,
+          entry.getValue.path("last").asText
+        )
+      }
+      .toMap
+  )
+
+  private def longs(node: JsonNode): Map[String, Long] =
+    node.fields.asScala.map(entry => entry.getKey -> entry.getValue.asLong).toMap
+}

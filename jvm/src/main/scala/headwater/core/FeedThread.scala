@@ -1,0 +1,80 @@
+package headwater.core
+
+import javax.annotation.concurrent.GuardedBy
+
+import scala.util.control.NonFatal
+
+import headwater.buffer.Buffer
+import org.apache.spark.internal.Logging
+
+/** The thread in which a feed fills a store. It starts at once, and has ended after [[stop]]. */
+private[headwater] final class FeedThread(feed: Feed, store: Store, name: String) extends Logging {
+
+  @GuardedBy("this") private[this] var running = true
+  @GuardedBy("this") private[this] var caughtUpReported = false
+  @GuardedBy("this") private[this] var error: Option[Throwable] = None
+  @GuardedBy("this") private[this] var stopping = false
+
+  private[this] val thread = new Thread(() => run(), name)
+  thread.setDaemon(true)
+  thread.start()
+
+  /** No more rows will come. */
+  def isFinished: Boolean = synchronized(!running)
+
+  /** No row will come soon: the feed has finished, or reported that it has caught up. */
+  def isCaughtUp: Boolean = synchronized(!running || caughtUpReported)
+
+  /** The exception of the feed. An exception after [[stop]] is a consequence of the stop and does not count. */
+  def failure: Option[Throwable] = synchronized(error)
+
+  /** Ends the feed and waits for its thread for up to `timeoutMillis`. Works on an interrupted thread too:
+    * `query.stop()` interrupts the thread that calls this.
+    *
+    * @return
+    *   whether the thread has ended
+    */
+  def stop(timeoutMillis: Long): Boolean = {
+    val deadline = Uninterruptibly.deadlineIn(timeoutMillis)
+    val first = synchronized {
+      val alreadyStopping = stopping
+      stopping = true
+      !alreadyStopping
+    }
+    store.buffer.close()
+    if (first) {
+      try feed.close()
+      catch { case NonFatal(e) => logWarning(s"$name: closing the feed failed", e) }
+    }
+    thread.interrupt()
+    Uninterruptibly.join(thread, deadline)
+    !thread.isAlive
+  }
+
+  private def run(): Unit =
+    try feed.run(sink)
+    catch { case e: Throwable => fail(e) }
+    finally {
+      synchronized { running = false }
+      store.buffer.wake()
+    }
+
+  private def sink: RowSink = new RowSink {
+    override def append(rowGroup: RowGroup): Boolean = store.append(rowGroup)
+
+    override def caughtUp(): Unit = {
+      FeedThread.this.synchronized { caughtUpReported = true }
+      store.buffer.wake()
+    }
+
+    override def status: Buffer.Status = store.buffer.status
+  }
+
+  private def fail(e: Throwable): Unit = synchronized {
+    if (stopping) logDebug(s"$name: ended while stopping", e)
+    else {
+      error = Some(e)
+      logError(s"$name: the feed failed", e)
+    }
+  }
+}

@@ -1,0 +1,61 @@
+package headwater.core
+
+import org.apache.spark.sql.execution.streaming.Offset
+
+/** The position after row `seq` of a source's stream.
+  *
+  * Spark writes [[json]] to its offset log and compares offsets as strings, so an offset has exactly one
+  * spelling: one line, these fields, this order. The field names are a promise; a golden file guards them.
+  *
+  * `run` identifies the run that the row belongs to: rows kept in memory cannot be served after their run.
+  * `source` keeps another source from reading the checkpoint. `durability` is written only if the row is in the
+  * log.
+  *
+  * The class extends Spark's V1 offset. With an offset that extends only the V2 class, Spark silently makes the
+  * first batch empty.
+  */
+final case class SeqOffset(source: String, run: String, seq: Long, durability: Durability = Durability.Memory)
+    extends Offset {
+  require(SeqOffset.isName(source), s"not a source name: '$source'")
+  require(SeqOffset.isRun(run), s"not a run: '$run'")
+  require(seq >= 0, s"not a seq: $seq")
+
+  // Neither a name nor a run can contain a character that JSON escapes.
+  override val json: String =
+    s"""{"v":${SeqOffset.FormatVersion},"source":"$source","run":"$run","seq":$seq$durabilityField}"""
+
+  private def durabilityField: String = durability match {
+    case Durability.Memory => ""
+    case other => s""","durability":"${other.name}""""
+  }
+
+  override def toString: String = json
+}
+
+object SeqOffset {
+  val FormatVersion = 1
+
+  def isName(text: String): Boolean = text.matches("[A-Za-z][A-Za-z0-9_]{0,63}")
+  def isRun(text: String): Boolean = text.matches("[0-9a-f]{16}")
+
+  private val fields = Seq("v", "source", "run", "seq", "durability")
+
+  /** Accepts exactly what [[SeqOffset.json]] writes.
+    *
+    * @throws InvalidOffsetException
+    *   states what is wrong with the string
+    */
+  def parse(json: String): SeqOffset = {
+    val parsed = new OffsetJson(json, FormatVersion, required = fields.init, known = fields)
+    val offset = SeqOffset(
+      parsed.text("source", isName, OffsetJson.sourceName),
+      parsed.text("run", isRun, "16 lower-case hexadecimal digits"),
+      parsed.long("seq"),
+      if (parsed.has("durability"))
+        Durability.named(parsed.text("durability", _ == Durability.Log.name, "\"log\", or left out"))
+      else Durability.Memory
+    )
+    parsed.requireCanonical(offset.json)
+    offset
+  }
+}

@@ -1,0 +1,118 @@
+package headwater.partition
+
+import java.io.IOException
+import java.nio.charset.StandardCharsets.UTF_8
+import javax.annotation.concurrent.GuardedBy
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+import headwater.InvalidOffsetException
+import headwater.core.{OffsetJson, PartitionKeyType, Positions, VectorOffset}
+import headwater.log.{Identity, LogFiles}
+import org.apache.spark.internal.Logging
+
+/** Where each partition began, in files of the source's folder in the checkpoint. A position is stored before it
+  * is used: a batch that begins there begins at the same position whenever it is run again, although `latest` or
+  * a timestamp would yield another one by then. There is one file for the first start, and one more whenever
+  * partitions are added.
+  *
+  * @param identity
+  *   the options of the source that must not change
+  */
+private[headwater] final class StartPositions(files: LogFiles, source: String, identity: Map[String, String])
+    extends AutoCloseable
+    with Logging {
+  import StartPositions._
+
+  private[this] val lock = files.lock()
+
+  @GuardedBy("this") private[this] var number = 0L
+  @GuardedBy("this") private[this] var known: Option[Positions] = None
+
+  try read()
+  catch { case e: Throwable => lock.close(); throw e }
+
+  def all: Map[String, Long] = synchronized(known).fold(Map.empty[String, Long])(_.at)
+
+  def keyType: Option[PartitionKeyType] = synchronized(known).map(_.keyType)
+
+  /** Durable on return. */
+  def add(starts: Positions): Unit = synchronized {
+    if (known.exists(_.keyType != starts.keyType)) throw keyTypeChanged(known.get.keyType, starts.keyType)
+    number += 1
+    val tree = OffsetJson.mapper.createObjectNode().put("v", Version).put("source", source)
+    val identityNode = tree.putObject("identity")
+    identity.toSeq.sorted.foreach { case (option, value) => identityNode.put(option, value) }
+    val offsets = tree.put("partitions", starts.keyType.name).putObject("starts")
+    starts.at.foreach { case (partition, offset) => offsets.put(partition, offset) }
+    files.writeAtomically(nameOf(number), tree.toString.getBytes(UTF_8))
+    known = Some(known.fold(starts)(_.orElse(starts.at)))
+  }
+
+  def keyTypeChanged(was: PartitionKeyType, is: PartitionKeyType): InvalidOffsetException =
+    new InvalidOffsetException(
+      s"The partitions of source '$source' were called by ${was.allowed} and are called by ${is.allowed} now: offsets of the " +
+        "checkpoint cannot be told apart. Put it back as it was, or start the query with a new checkpoint."
+    )
+
+  override def close(): Unit = lock.close()
+
+  private def read(): Unit = {
+    val numbers = files.list().flatMap(numberOf).sorted
+    number = numbers.lastOption.getOrElse(0L)
+    numbers.foreach { n =>
+      val path = files.pathOf(nameOf(n))
+      val text = files.text(nameOf(n), MaxBytes)
+      try load(OffsetJson.mapper.readTree(text))
+      catch {
+        // Not every file system writes files atomically. A file that is incomplete was never used.
+        case e: IOException if n == number =>
+          logWarning(s"$path is not whole, and is left out: $e")
+        case e @ (_: IOException | _: IllegalStateException) =>
+          throw new InvalidOffsetException(s"$path is damaged: ${e.getMessage}", e)
+      }
+    }
+  }
+
+  private def load(tree: JsonNode): Unit = {
+    if (!tree.isObject) throw new IOException("it is no JSON object")
+    def field(name: String): JsonNode =
+      Option(tree.get(name)).getOrElse(throw new IllegalStateException(s"the field '$name' is missing"))
+    if (field("v").asLong != Version)
+      throw new IllegalStateException(
+        s"it has version ${field("v")}, this headwater (${headwater.Version.current}) reads version $Version only"
+      )
+    if (field("source").asText != source)
+      refuse(s"it was '${field("source").asText}' and is '$source' now")
+    val was = field("identity").fields.asScala.map(entry => entry.getKey -> entry.getValue.asText).toMap
+    Identity.changedOption(was, identity).foreach(refuse)
+    val keyType = PartitionKeyType
+      .named(field("partitions").asText)
+      .getOrElse(throw new IllegalStateException(s"'partitions' is ${field("partitions")}"))
+    val starts = field("starts").fields.asScala.map { entry =>
+      entry.getKey -> VectorOffset
+        .offsetOf(entry.getValue)
+        .filter(_ => keyType.isPartition(entry.getKey))
+        .getOrElse(throw new IllegalStateException(s"the start of '${entry.getKey}' is ${entry.getValue}"))
+    }.toMap
+    known = Some(Positions(keyType, starts ++ all))
+  }
+
+  private def refuse(what: String): Nothing = throw new InvalidOffsetException(
+    s"The checkpoint was written by another source: $what. Start the query with a new checkpoint, or put it back as it was."
+  )
+}
+
+private[headwater] object StartPositions {
+  private val Version = 1
+  private val MaxBytes = 256L << 20
+  private val Name = """start-(\d{8})\.json""".r
+
+  private def nameOf(number: Long): String = f"start-$number%08d.json"
+
+  private def numberOf(name: String): Option[Long] = name match {
+    case Name(number) => Some(number.toLong)
+    case _ => None
+  }
+}
