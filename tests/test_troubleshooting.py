@@ -160,9 +160,9 @@ GROUPS = {
     ],
     "A row does not fit": ["*: Refused: *", "*: Misfit: *"],
     "Not a headwater offset, or damaged": [
-        "headwater/OffsetJson.scala: fail*",
-        "headwater/VectorOffset.scala: fail*",
-        "headwater/StartPositions.scala: I[lO]*",
+        "headwater/core/OffsetJson.scala: fail*",
+        "headwater/core/VectorOffset.scala: fail*",
+        "headwater/partition/StartPositions.scala: I[lO]*",
         "headwater/log/Manifest.scala: Illegal*",
         "_log/*: ValueError*",
     ],
@@ -173,11 +173,11 @@ GROUPS = {
 some of them. A new message of such a form needs no entry of its own; any other does."""
 
 NOT_ON_THE_PAGE = {
-    "headwater/ArrowStream.scala: *": "the two halves of headwater, of one release, speak to each other",
-    "headwater/BridgeServer.scala: *": "the same; a stranger who knocks is refused, and the log says so",
-    "headwater/Peer.scala: IllegalStateException: *": "the same",
-    "headwater/Bridge.scala: *has not handed over*": "Python answers only when it has",
-    "headwater/HeapColumns.scala: *": "Spark asks a column for what its type does not have",
+    "headwater/bridge/ArrowStream.scala: *": "the two halves of headwater, of one release, speak to each other",
+    "headwater/bridge/BridgeServer.scala: *": "the same; a stranger who knocks is refused, and the log says so",
+    "headwater/bridge/PythonConnection.scala: IllegalStateException: *": "the same",
+    "headwater/bridge/Bridge.scala: *has not handed over*": "Python answers only when it has",
+    "headwater/task/HeapColumns.scala: *": "Spark asks a column for what its type does not have",
     "*: NoSuchElementException: no more *": "an iterator that is asked beyond its end",
     "*: UnsupportedOperationException: *asks for*": "a call that Spark has and does not make",
     "*/PartitionFrames.scala: *frame over an RDD*": "a Spark that plans as none of the four lines does",

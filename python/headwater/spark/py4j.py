@@ -145,7 +145,7 @@ class Driver:
         return SparkContext._gateway is not self._gateway or has_ended
 
     def _bridge(self) -> Any:
-        return self._loader.loadClass("headwater.Bridge$").getField("MODULE$").get(None)
+        return self._loader.loadClass("headwater.bridge.Bridge$").getField("MODULE$").get(None)
 
     def _base_loader(self) -> Any:
         """The highest loader that can be added to: what `ADD JAR` puts below belongs to one thread only."""
