@@ -10,7 +10,7 @@
     spark = hw.session()
     spark.readStream.format("squares").load()
 
-Importing this package imports neither pyspark nor py4j: they come in with the first call that needs them.
+Importing this package imports none of pyspark, py4j, pyarrow and requests; the first call that needs one does.
 """
 
 from headwater._version import __version__

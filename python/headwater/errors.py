@@ -1,18 +1,31 @@
-"""What headwater raises, and how an error in an author's code is described."""
+"""What headwater raises, and how it reports an error that a source's own code has raised."""
 
 from __future__ import annotations
 
+import asyncio
+import importlib
+import inspect
+import os
 import reprlib
 import sysconfig
 import traceback
-from collections.abc import Iterable
+import types
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-__all__ = ["BadRowError", "HeadwaterError", "explain", "first_line", "masked", "shown"]
+__all__ = [
+    "BadRowError",
+    "HeadwaterError",
+    "author_traceback",
+    "explain",
+    "first_line",
+    "mask",
+    "shorten",
+]
 
 
 class HeadwaterError(RuntimeError):
-    """Something headwater cannot do as asked: what is wrong and where, and what to do about it.
+    """headwater cannot do what was asked. The message says what is wrong, where, and how to fix it.
 
     `what` and `remedy` are the two halves of its message.
 
@@ -21,7 +34,7 @@ class HeadwaterError(RuntimeError):
     ...     hw.Secret("env:NONE_SUCH").reveal()
     ... except hw.HeadwaterError as error:
     ...     print(error.what)
-    the secret 'env:NONE_SUCH' is not there: the environment has no variable 'NONE_SUCH'
+    cannot read the secret 'env:NONE_SUCH': the environment variable 'NONE_SUCH' is not set
     """
 
     def __init__(self, what: str, remedy: str) -> None:
@@ -30,11 +43,8 @@ class HeadwaterError(RuntimeError):
         self.remedy = remedy
 
 
-_LONGEST = 80
-
-
 class BadRowError(ValueError):
-    """A row that does not fit: which one, where in it, what is there, and what is allowed instead."""
+    """A row does not match the schema. The message names the row, the field, the value and the reason."""
 
     def __init__(self, number: int, field: str | None, value: str, reason: str) -> None:
         place = f"row {number}" if field is None else f"row {number}, field {field!r}"
@@ -45,82 +55,100 @@ class BadRowError(ValueError):
         self.reason = reason
 
     def __reduce__(self) -> tuple[type, tuple[int, str | None, str, str]]:
-        """Python would pickle the message alone, and fail to make the error of it again."""
+        """By default Python pickles only the message, and `__init__` could not be called with that."""
         return type(self), (self.number, self.field, self.value, self.reason)
 
 
-def shown(value: object) -> str:
-    """The value for a message: short, and whatever its `repr` does."""
+# Values and secrets in messages
+
+_MAX_VALUE_LENGTH = 80
+_value_repr = reprlib.Repr()
+_value_repr.maxstring = _value_repr.maxother = _value_repr.maxlong = _MAX_VALUE_LENGTH
+_value_repr.maxtuple = _value_repr.maxlist = _value_repr.maxdict = 8
+
+
+def shorten(value: object) -> str:
+    """The `repr` of a value on one line of at most 80 characters. Never raises, even if the `repr` does.
+
+    >>> shorten("x" * 1000)
+    "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'"
+    """
     try:
-        text = _SHORT.repr(value)
+        text = _value_repr.repr(value).replace("\n", " ")
     except Exception:
         text = f"<{type(value).__name__}, whose repr fails>"
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[: _MAX_VALUE_LENGTH - 1]}…"
 
 
-_SHORT = reprlib.Repr()
-
-
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _LONGEST
-
-
-_SHORT.maxtuple = _SHORT.maxlist = _SHORT.maxdict = 8
-
-
-def masked(text: str, secrets: Iterable[str]) -> str:
-    """The text without the secrets that it says."""
+def mask(text: str, secrets: Iterable[str]) -> str:
+    """The text with each secret replaced by `***`."""
     for secret in sorted(secrets, key=len, reverse=True):  # one may be the beginning of another
         text = text.replace(secret, "***")
     return text
 
 
-_OURS = str(Path(__file__).parent)
-_LIBRARIES = tuple(
-    {sysconfig.get_path(name) for name in ("stdlib", "platlib", "purelib")} | {"<frozen", _OURS}
+# Errors of a source's own code
+
+_PACKAGE = f"{Path(__file__).parent}{os.sep}"
+_LIBRARIES = (
+    *(sysconfig.get_path(name) for name in ("stdlib", "platlib", "purelib")),
+    "<frozen",
+    _PACKAGE,
 )
+_INTERPRETER = ("<frozen ", inspect.getfile(types))  # may stand between any two frames
+_CALLERS = tuple(f"{Path(inspect.getfile(module)).parent}{os.sep}" for module in (asyncio, importlib))
 
-_LONGEST = 64 << 10
-_RESTART = "Set the option onError to restart (with back-off) or to end to go on after an error of the feed."
-_BAD_ROW = "Set the option onBadRow to drop or to null to go on after a bad row."
+_MAX_EXPLANATION_LENGTH = 64 << 10
+_ON_ERROR = "Set the option onError to restart (with back-off) or to end to continue after a feed error."
+_ON_BAD_ROW = "Set the option onBadRow to drop or to null to continue after a bad row."
 
 
-def explain(error: BaseException, secrets: list[str], remedy: str | None = None) -> str:
-    """One line that says it all, and Python's traceback below."""
-    frames = _authors_frames(error)
-    place = _place(frames)
+def explain(error: BaseException, secrets: Sequence[str], remedy: str | None = None) -> str:
+    """A first line with error, place and remedy, then the traceback of the source's own code."""
+    trace = author_traceback(error)
+    if not trace.stack and not isinstance(error, BadRowError):  # a built-in source, or a bug of headwater
+        trace.stack = traceback.extract_tb(error.__traceback__)
     if remedy is None:
-        remedy = _BAD_ROW if isinstance(error, BadRowError) else _RESTART
-    told = traceback.TracebackException.from_exception(error)
-    told.stack = traceback.StackSummary.from_list(frames)
-    text = f"{first_line(error, secrets)}{place}. {remedy}\n\n{''.join(told.format()).rstrip()}"
-    return masked(text, secrets)[:_LONGEST]
+        remedy = _ON_BAD_ROW if isinstance(error, BadRowError) else _ON_ERROR
+    summary = f"{first_line(error, secrets)}{_place(trace.stack)}. {remedy}"
+    text = f"{summary}\n\n{''.join(trace.format()).rstrip()}"
+    return mask(text, secrets)[:_MAX_EXPLANATION_LENGTH]
 
 
-def first_line(error: BaseException, secrets: list[str]) -> str:
-    lines = masked(_said(error), secrets).strip().splitlines()
-    said = f": {lines[0].rstrip('.')}" if lines else ""
-    return f"{type(error).__name__}{said}"
-
-
-def _said(error: BaseException) -> str:
+def first_line(error: BaseException, secrets: Sequence[str]) -> str:
+    """The error's type and the first line of its message."""
     try:
-        return str(error)
-    except Exception:  # the author's own
-        return "its str() fails"
+        message = str(error)
+    except Exception:  # an author's class may define __str__
+        message = "its str() fails"
+    lines = mask(message, secrets).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
 
 
-def _place(frames: list[traceback.FrameSummary]) -> str:
-    """The author's own line, and not that of a library which it called."""
-    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
-    for frame in (own or frames)[-1:]:
+def author_traceback(error: BaseException) -> traceback.TracebackException:
+    """The traceback of an error and its causes, reduced to the author's code and the libraries it calls.
+
+    Its `stack` is empty if no such frame took part: headwater itself has raised the error.
+    """
+    trace = traceback.TracebackException.from_exception(error)
+    _keep_author_frames(trace)
+    return trace
+
+
+def _keep_author_frames(trace: traceback.TracebackException | None) -> None:
+    if trace is None:
+        return
+    frames = [frame for frame in trace.stack if not frame.filename.startswith((_PACKAGE, *_INTERPRETER))]
+    while frames and frames[0].filename.startswith(_CALLERS):  # later ones are calls that the author makes
+        del frames[0]
+    trace.stack = traceback.StackSummary.from_list(frames)
+    _keep_author_frames(trace.__cause__)
+    _keep_author_frames(trace.__context__)
+
+
+def _place(frames: Sequence[traceback.FrameSummary]) -> str:
+    """The last line of the author's own code, not of a library that it calls."""
+    of_author = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    for frame in (of_author or frames)[-1:]:
         return f" ({Path(frame.filename).name}:{frame.lineno}, in {frame.name})"
     return ""
-
-
-def _authors_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Without those of this package that lead to the author's code; all where none is the author's."""
-    frames = list(traceback.extract_tb(error.__traceback__))
-    for index, frame in enumerate(frames):
-        if not frame.filename.startswith(_OURS):
-            return frames[index:]
-    return [] if isinstance(error, BadRowError) else frames

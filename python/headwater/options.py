@@ -1,4 +1,8 @@
-"""Options: defined by signatures, held by Spark as strings; `Secret` hides those that must not be shown."""
+"""Options: a source's parameters define them, Spark holds them as strings, and `Secret` hides some of them.
+
+`Signature` turns the parameters of an author's function into options. It parses Spark's strings into
+arguments, and validates the arguments of a call in Python.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +34,10 @@ from typing import (
     get_type_hints,
 )
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, shorten
 
 __all__ = [
     "RESERVED",
-    "SUPPORTED",
-    "UNFIT",
-    "Kind",
     "Option",
     "OptionError",
     "OptionValue",
@@ -44,91 +45,80 @@ __all__ = [
     "Signature",
     "camel",
     "encode",
-    "is_reference",
-    "kind_of",
-    "known",
-    "plain",
-    "resolved",
-    "shown",
+    "format_value",
+    "normalize",
     "snake",
-    "texts_of",
-    "write",
+    "strings_to_mask",
 ]
 
-_LARGEST = 1 << 20
+# Names
 
-_lock = threading.Lock()
-_seen: dict[str, set[str]] = {}
-"""What references have led to: a secret that was changed since may still stand in an error."""
-
-
-def is_reference(text: str) -> bool:
-    return text.startswith(("env:", "file:"))
-
-
-def resolved(reference: str) -> str:
-    """The text that it leads to now; HeadwaterError, with the reference and never with the text."""
-    kind, _, place = reference.partition(":")
-    text = _variable(reference, place) if kind == "env" else _content(reference, place)
-    with _lock:
-        _seen.setdefault(reference, set()).add(text)
-    return text
+_COMMON = """
+    durability bufferBytes bufferRows maxRowsPerTrigger maxBytesPerTrigger minRowsPerTrigger maxTriggerDelay
+    availableNowWait failOnDataLoss logBytes logCompression logRetainBatches logRetainBytes
+    onError maxRestarts onBadRow concurrency linger batchRows startCursor startFrom minPartitions
+    """.split()  # noqa: SIM905
+RESERVED: tuple[str, ...] = (*_COMMON, "source")
+"""Names that no source may give to an option of its own. The list is a promise to authors."""
 
 
-def known(reference: str) -> list[str]:
-    """What it leads to now, and what it has led to in this process."""
-    with suppress(HeadwaterError):
-        resolved(reference)
-    with _lock:
-        return list(_seen.get(reference, ()))
+def camel(name: str) -> str:
+    """`max_rows_per_trigger` → `maxRowsPerTrigger`."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
 
 
-def _variable(reference: str, name: str) -> str:
-    text = os.environ.get(name)
-    if text is None:
-        raise HeadwaterError(
-            f"the secret {reference!r} is not there: the environment has no variable {name!r}",
-            "set it for the process that drives Spark, before it is started; for tasks, in spark.executorEnv",
-        )
-    return text
+def snake(name: str) -> str:
+    """`maxRowsPerTrigger` → `max_rows_per_trigger`."""
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
 
 
-def _content(reference: str, path: str) -> str:
-    """Without the line break that editors leave at the end."""
-    try:
-        with Path(path).open("rb") as file:
-            data = file.read(_LARGEST + 1)
-        text = data.decode()
-    except UnicodeDecodeError:
-        raise _unreadable(reference, "it is not in UTF-8") from None
-    except (OSError, ValueError) as error:  # a ValueError for a path with a NUL in it
-        raise _unreadable(reference, getattr(error, "strerror", None) or str(error)) from None
-    if len(data) > _LARGEST:
-        raise _unreadable(reference, f"it is larger than {_LARGEST:,} bytes")
-    return text.removesuffix("\n").removesuffix("\r")
+def normalize(name: str) -> str:
+    """The form in which names are compared: `baseUrl` and `base_url` are the same option."""
+    return name.lower().replace("_", "")
 
 
-def _unreadable(reference: str, why: str) -> HeadwaterError:
-    return HeadwaterError(
-        f"the secret {reference!r} cannot be read: {why}",
-        "name a file with the secret in it, which the process that drives Spark may read",
+_RESERVED = {normalize(name): name for name in RESERVED}
+
+
+# The values of `hw.stream`'s keywords
+
+OptionValue = str | int | float | bool | timedelta | None
+
+
+def encode(name: str, value: OptionValue) -> str:
+    """The value as Spark's options hold it. The JVM, where these options are defined, checks ranges."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, timedelta):
+        millis, rest = divmod(value, timedelta(milliseconds=1))
+        if rest:
+            raise ValueError(f"{name}={value!r} must be a multiple of one millisecond")
+        return f"{millis}ms"
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise TypeError(
+        f"{name}={value!r} is of type {type(value).__name__}; it must be a str, int, float, bool or timedelta"
     )
+
+
+# Secrets
 
 
 @final
 class Secret:
-    """A text that shows itself to no one who does not ask: `reveal()` gives it, nothing else does.
+    """A string that is never shown: only `reveal()` returns it.
 
     >>> import headwater as hw
     >>> token = hw.Secret("abc")
     >>> print(token, token.reveal())
     Secret(***) abc
 
-    `env:NAME` and `file:PATH` are references: the text is in that variable of the environment, or in that
-    file, and is looked up each time that it is revealed.
+    `env:NAME` and `file:PATH` are references: the secret is in that environment variable or in that file, and
+    is read each time `reveal()` is called.
 
-    Equal by value, compared in constant time. It can be copied, and not pickled: a pickle ends on a disk or
-    on another machine.
+    Secrets are equal by value, compared in constant time. They can be copied, but not pickled: a pickle may
+    end up on a disk or on another machine.
     """
 
     __slots__ = ("_value",)
@@ -136,12 +126,12 @@ class Secret:
 
     def __init__(self, value: str) -> None:
         if not isinstance(value, str):
-            raise TypeError(f"a Secret is made of a str, not of a value of type {type(value).__name__}")
+            raise TypeError(f"Secret() takes a str, not a value of type {type(value).__name__}")
         object.__setattr__(self, "_value", value)
 
     def reveal(self) -> str:
-        """The text itself, for the call that needs it; HeadwaterError where a reference leads nowhere."""
-        return resolved(self._value) if is_reference(self._value) else self._value
+        """The secret itself. Raises HeadwaterError if it is a reference that cannot be read."""
+        return _resolve(self._value) if _is_reference(self._value) else self._value
 
     def __repr__(self) -> str:
         return "Secret(***)"
@@ -158,10 +148,10 @@ class Secret:
         return hash((Secret, self._value))
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError("a Secret cannot be changed: make another")
+        raise AttributeError("a Secret cannot be changed: create another")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError("a Secret cannot be changed: make another")
+        raise AttributeError("a Secret cannot be changed: create another")
 
     def __copy__(self) -> Secret:
         return self
@@ -170,78 +160,147 @@ class Secret:
         return self
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        _refuse()
+        _refuse_pickling()
 
     def __getstate__(self) -> NoReturn:
-        _refuse()
+        _refuse_pickling()
 
     def _bytes(self) -> bytes:
         return self._value.encode("utf-8", "surrogatepass")  # a lone surrogate is a legal str
 
 
-def _refuse() -> NoReturn:
+def _refuse_pickling() -> NoReturn:
     raise TypeError(
         "a Secret cannot be pickled: it must not reach a disk or another machine. Fix: read it where it is "
         "used, from the environment or a file; or pickle secret.reveal(), if that is what you want"
     )
 
 
-def texts_of(secret: Secret) -> list[str]:
-    """All that must not be told of it: each line too, and of `name: value` the value, as headers have it.
+def strings_to_mask(arguments: Mapping[str, object]) -> list[str]:
+    """Every string that messages must mask because of the secrets among these arguments.
 
-    Of a reference, what it has led to before counts as well.
+    These are each secret, each of its lines, and the value of each line of the form `name: value`, as headers
+    have it. For a reference, values that it had earlier in this process count as well.
     """
-    value = secret._value
-    texts = known(value) if is_reference(value) else [value]
-    lines = [line for text in texts for line in text.splitlines()]
-    values = [line.partition(": ")[2].strip() for line in lines]
-    parts = [part for part in dict.fromkeys([*lines, *values]) if len(part) > 3 and part not in texts]
-    return [text for text in [*texts, *parts] if text]
+    values = [v for value in arguments.values() for v in (value if isinstance(value, list) else [value])]
+    return [text for value in values if isinstance(value, Secret) for text in _secret_strings(value._value)]
 
 
-SUPPORTED = (
+def _secret_strings(value: str) -> list[str]:
+    whole = _resolved_so_far(value) if _is_reference(value) else [value]
+    lines = [line for text in whole for line in text.splitlines()]
+    header_values = [line.partition(": ")[2].strip() for line in lines]
+    parts = [part for part in dict.fromkeys([*lines, *header_values]) if len(part) > 3 and part not in whole]
+    return [text for text in [*whole, *parts] if text]
+
+
+_MAX_SECRET_BYTES = 1 << 20
+
+_lock = threading.Lock()
+_resolved: dict[str, set[str]] = {}
+"""Values by reference. A secret that has changed since may still appear in an error."""
+
+
+def _is_reference(value: str) -> bool:
+    return value.startswith(("env:", "file:"))
+
+
+def _resolve(reference: str) -> str:
+    """The current value. The error names the reference, never the value."""
+    kind, _, place = reference.partition(":")
+    value = _environment_variable(reference, place) if kind == "env" else _file_content(reference, place)
+    with _lock:
+        _resolved.setdefault(reference, set()).add(value)
+    return value
+
+
+def _resolved_so_far(reference: str) -> list[str]:
+    """The current value and all earlier ones."""
+    with suppress(HeadwaterError):
+        _resolve(reference)
+    with _lock:
+        return list(_resolved.get(reference, ()))
+
+
+def _environment_variable(reference: str, name: str) -> str:
+    value = os.environ.get(name)
+    if value is None:
+        raise HeadwaterError(
+            f"cannot read the secret {reference!r}: the environment variable {name!r} is not set",
+            "set it before the driver process starts; for tasks, set it in spark.executorEnv",
+        )
+    return value
+
+
+def _file_content(reference: str, path: str) -> str:
+    """Without the line break that editors leave at the end."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(_MAX_SECRET_BYTES + 1)
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise _unreadable(reference, "the file is not in UTF-8") from None
+    except (OSError, ValueError) as error:  # a ValueError for a path that contains a NUL
+        raise _unreadable(reference, getattr(error, "strerror", None) or str(error)) from None
+    if len(data) > _MAX_SECRET_BYTES:
+        raise _unreadable(reference, f"the file is larger than {_MAX_SECRET_BYTES:,} bytes")
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _unreadable(reference: str, reason: str) -> HeadwaterError:
+    return HeadwaterError(
+        f"cannot read the secret {reference!r}: {reason}",
+        "name a file that contains the secret and that the driver process may read",
+    )
+
+
+# Types
+
+SUPPORTED_TYPES = (
     "str, int, float, bool, datetime, timedelta, Literal of str, int or bool, an Enum, headwater.Secret, "
     "a list of one of these, or any of these | None"
 )
-UNFIT = (TypeError, ValueError, OverflowError, RecursionError)
+_INVALID = (TypeError, ValueError, OverflowError, RecursionError)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One type of option: `read` gives the value of a text, `take` a Python value as the source gets it.
+class OptionType:
+    """The type of an option: `parse` reads its value from a string, `validate` accepts a value from Python.
 
-    Both raise one of UNFIT, TypeError where the type is wrong; its text, if any, adds a reason to `allowed`.
+    Both raise one of `_INVALID`, TypeError if the type is wrong. The error's message, if any, is a reason.
     """
 
-    allowed: str  # goes after "it must be"
-    python: str  # the type, as an annotation has it
-    read: Callable[[str], object]
-    take: Callable[[object], object]
+    allowed: str
+    """Follows "it must be" in messages."""
+    annotation: str
+    """The type as an author writes it."""
+    parse: Callable[[str], object]
+    validate: Callable[[object], object]
     secret: bool = False
 
 
-def kind_of(annotation: object) -> Kind:
-    """The kind for an annotation; TypeError, with a reason if there is one to give, where there is none."""
+def option_type(annotation: object) -> OptionType:
+    """The option type for an annotation; TypeError, perhaps with a reason, if there is none."""
     origin, members = get_origin(annotation), get_args(annotation)
     if origin is Literal and {type(member) for member in members} <= {str, int, bool}:
-        return _choice(f"Literal[{', '.join(map(repr, members))}]", ((write(m), m) for m in members))
-    if origin is list and members and not (item := kind_of(members[0])).python.startswith("list["):
+        return _choice(f"Literal[{', '.join(map(repr, members))}]", ((format_value(m), m) for m in members))
+    if origin is list and members and not (item := option_type(members[0])).annotation.startswith("list["):
         return _list(item)
     if origin in (Union, UnionType) and len(members) == 2 and NoneType in members:
-        return _nullable(kind_of(members[members[0] is NoneType]))
+        return _nullable(option_type(members[members[0] is NoneType]))
     if origin is None and isinstance(annotation, type):
-        if annotation in _SIMPLE:
-            return _SIMPLE[annotation]
+        if annotation in _SIMPLE_TYPES:
+            return _SIMPLE_TYPES[annotation]
         if issubclass(annotation, Enum) and annotation.__members__:
-            named = annotation.__members__.items()
-            texts = ((t, m) for name, m in named for t in (name, m.value) if isinstance(t, str))
-            return _choice(annotation.__name__, texts)
+            members_by_name = annotation.__members__.items()
+            pairs = ((s, m) for name, m in members_by_name for s in (name, m.value) if isinstance(s, str))
+            return _choice(annotation.__name__, pairs)
     raise TypeError
 
 
-def write(value: object) -> str:
-    """The value as the text of an option; TypeError for what no option can be, and for a Secret."""
+def format_value(value: object) -> str:
+    """The value as an option string; TypeError for a Secret and for values that no option can have."""
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, bool):
@@ -254,22 +313,17 @@ def write(value: object) -> str:
         unit = next(unit for unit, size in _UNITS.items() if not value % size) if value else "s"
         return f"{value // _UNITS[unit]}{unit}"
     if isinstance(value, list):
-        as_is = (NoneType, bool, int, float, str)
-        return json.dumps([i if type(i) in as_is else write(i) for i in value], ensure_ascii=False)
-    raise TypeError(f"a value of type {type(value).__name__} is not written as the text of an option")
+        json_types = (NoneType, bool, int, float, str)
+        items = [item if type(item) in json_types else format_value(item) for item in value]
+        return json.dumps(items, ensure_ascii=False)
+    raise TypeError(f"a value of type {type(value).__name__} cannot be an option string")
 
 
-def shown(value: object) -> str:
-    """The value for a message, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= 120 else f"{text[:120]}…"
-
-
-def _read_datetime(text: str) -> datetime:
-    """Put into the one form that `fromisoformat` of every Python reads, and reads to the last digit."""
+def _parse_datetime(text: str) -> datetime:
+    """Rewritten to the one form that `fromisoformat` reads completely in every Python version."""
     clock = r"((?:[01]\d|2[0-3]):\d\d)(?::(\d\d)(?:[.,](\d{1,6}))?)?"
-    found = _match(rf"(\d{{4}}-\d\d-\d\d)(?:[T ]{clock}(?:(Z)|([+-]\d\d)(?::?(\d\d)(:\d\d)?)?)?)?", text)
-    day, minute, second, fraction, utc, hours, minutes, seconds = found.groups(default="")
+    match = _match(rf"(\d{{4}}-\d\d-\d\d)(?:[T ]{clock}(?:(Z)|([+-]\d\d)(?::?(\d\d)(:\d\d)?)?)?)?", text)
+    day, minute, second, fraction, utc, hours, minutes, seconds = match.groups(default="")
     zone = f"{hours or '+00'}:{minutes or '00'}{seconds}" if utc or hours else ""
     return datetime.fromisoformat(f"{day}T{minute or '00:00'}:{second or '00'}.{fraction:0<6}{zone}")
 
@@ -278,157 +332,140 @@ _MILLIS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _UNITS = {unit: timedelta(milliseconds=millis) for unit, millis in _MILLIS.items()}
 
 
-def _read_timedelta(text: str) -> timedelta:
+def _parse_timedelta(text: str) -> timedelta:
     count, unit = _match(r"(\d{1,18})\s*(ms|s|m|h|d)", text).groups()
     return int(count) * _UNITS[unit]
 
 
-def _take_timedelta(value: object) -> timedelta:
-    given = _only(value, timedelta)
-    if given < timedelta(0) or given % _UNITS["ms"]:
-        raise ValueError("it must be whole milliseconds, 0 or more")
-    return given
+def _validate_timedelta(value: object) -> timedelta:
+    duration = _require_type(value, timedelta)
+    if duration < timedelta(0) or duration % _UNITS["ms"]:
+        raise ValueError("it must be a multiple of one millisecond and not negative")
+    return duration
 
 
-def _take_float(value: object) -> float:
-    number = float(value if isinstance(value, float) else _only(value, int))
+def _validate_float(value: object) -> float:
+    number = float(value if isinstance(value, float) else _require_type(value, int))
     if not math.isfinite(number):
         raise ValueError
     return number
 
 
 def _match(pattern: str, text: str) -> re.Match[str]:
-    found = re.fullmatch(pattern, text.strip(), re.ASCII)
-    if not found:
+    match = re.fullmatch(pattern, text.strip(), re.ASCII)
+    if not match:
         raise ValueError
-    return found
+    return match
 
 
-def _only(value: object, wanted: type[T]) -> T:
-    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+def _require_type(value: object, required: type[T]) -> T:
+    """The value, if it is of that type. A bool is not an int here."""
+    if not isinstance(value, required) or (isinstance(value, bool) and required is not bool):
         raise TypeError
     return value
 
 
-def _choice(python: str, pairs: Iterable[tuple[str, object]]) -> Kind:
-    """One of a few values, each with its texts."""
-    texts: dict[str, object] = {}
+def _choice(annotation: str, pairs: Iterable[tuple[str, object]]) -> OptionType:
+    """One of a few values, each with the strings that stand for it."""
+    members: dict[str, object] = {}
     for text, member in pairs:
-        if texts.setdefault(text, member) is not member:
-            raise TypeError(f"the text {text!r} could mean {texts[text]!r} or {member!r}")
+        if members.setdefault(text, member) is not member:
+            raise TypeError(f"the string {text!r} could mean {members[text]!r} or {member!r}")
 
-    def read(text: str) -> object:
-        word = text if text in texts else text.strip()
-        if word not in texts and isinstance(texts.get(word.lower()), bool):
+    def parse(text: str) -> object:
+        word = text if text in members else text.strip()
+        if word not in members and isinstance(members.get(word.lower()), bool):
             word = word.lower()
-        if word not in texts:
+        if word not in members:
             raise ValueError
-        return texts[word]
+        return members[word]
 
-    def take(value: object) -> object:
-        same_type = [member for member in texts.values() if type(member) is type(value)]
+    def validate(value: object) -> object:
+        same_type = [member for member in members.values() if type(member) is type(value)]
         if value in same_type:
             return value
         raise ValueError if same_type else TypeError
 
-    return Kind(f"one of: {', '.join(texts)}", python, read, take)
+    return OptionType(f"one of: {', '.join(members)}", annotation, parse, validate)
 
 
-def _list(item: Kind) -> Kind:
-    """In a JSON array a string is read as the text of an item, anything else is the item itself."""
+def _list(item: OptionType) -> OptionType:
+    """In a JSON array a string is parsed like the string of an option; any other value is the item itself."""
 
-    def each(one: Callable[[Any], object], values: list[Any]) -> list[object]:
-        found = []
+    def each(convert: Callable[[Any], object], values: list[Any]) -> list[object]:
+        items = []
         for number, value in enumerate(values, 1):
             try:
-                found.append(one(value))
-            except UNFIT as error:
-                kind = TypeError if isinstance(error, TypeError) else ValueError
-                raise kind(f"item {number} is {shown(value)}") from None
-        return found
+                items.append(convert(value))
+            except _INVALID as error:
+                error_type = TypeError if isinstance(error, TypeError) else ValueError
+                raise error_type(f"item {number} is {shorten(value)}") from None
+        return items
 
-    def read(text: str) -> object:
+    def parse(text: str) -> object:
         if not text.strip().startswith("["):
-            return each(item.read, [part.strip() for part in text.split(",")] if text.strip() else [])
-        return each(lambda v: (item.read if isinstance(v, str) else item.take)(v), json.loads(text.strip()))
+            return each(item.parse, [part.strip() for part in text.split(",")] if text.strip() else [])
+        return each(
+            lambda v: (item.parse if isinstance(v, str) else item.validate)(v), json.loads(text.strip())
+        )
+
+    def validate(value: object) -> object:
+        return each(item.validate, _require_type(value, list))
 
     allowed = f"a comma-separated list or a JSON array, each item {item.allowed}"
-    return Kind(allowed, f"list[{item.python}]", read, lambda v: each(item.take, _only(v, list)), item.secret)
+    return OptionType(allowed, f"list[{item.annotation}]", parse, validate, item.secret)
 
 
-def _nullable(kind: Kind) -> Kind:
-    """None in Python only: no text stands for it, and leaving the option out gives the default."""
-    return replace(kind, python=f"{kind.python} | None", take=lambda v: None if v is None else kind.take(v))
-
-
-_WHOLE = r"[+-]?\d+"
-_REAL = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
-_ISO = "a date and time in ISO 8601 such as 2024-05-31T12:30:00Z, to the microsecond at most"
-_HID = "a secret text"
-_SPAN = "a duration such as 250ms, 10s, 15m, 2h or 1d"
-_SIMPLE: dict[type, Kind] = {  # a subclass of str or int, such as a StrEnum, is taken as the plain value
-    str: Kind("a text", "str", str, lambda v: str.__str__(_only(v, str))),
-    int: Kind("a whole number", "int", lambda t: int(_match(_WHOLE, t)[0]), lambda v: int(_only(v, int))),
-    float: Kind("a finite number", "float", lambda t: _take_float(float(_match(_REAL, t)[0])), _take_float),
-    bool: replace(_choice("bool", [("true", True), ("false", False)]), allowed="true or false"),
-    datetime: Kind(_ISO, "datetime", _read_datetime, lambda v: _only(v, datetime)),
-    timedelta: Kind(_SPAN, "timedelta", _read_timedelta, _take_timedelta),
-    Secret: Kind(_HID, "Secret", Secret, lambda v: v if type(v) is Secret else Secret(_only(v, str)), True),
-}
-
-
-OptionValue = str | int | float | bool | timedelta | None
-
-
-def camel(name: str) -> str:
-    """`max_rows_per_trigger` → `maxRowsPerTrigger`."""
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
-
-
-def snake(name: str) -> str:
-    """`maxRowsPerTrigger` → `max_rows_per_trigger`."""
-    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
-
-
-def encode(name: str, value: OptionValue) -> str:
-    """The value as Spark's options hold it. Ranges are checked where the option is defined, in the JVM."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, timedelta):
-        millis, rest = divmod(value, timedelta(milliseconds=1))
-        if rest:
-            raise ValueError(f"{name}={value!r} must be a whole number of milliseconds")
-        return f"{millis}ms"
-    if isinstance(value, str | int | float):
-        return str(value)
-    raise TypeError(
-        f"{name}={value!r} is of type {type(value).__name__}; it must be a str, int, float, bool or timedelta"
+def _nullable(inner: OptionType) -> OptionType:
+    """None can only be passed in Python. No string stands for it: left out, the option has its default."""
+    return replace(
+        inner,
+        annotation=f"{inner.annotation} | None",
+        validate=lambda v: None if v is None else inner.validate(v),
     )
 
 
-_EVERY = """durability bufferBytes bufferRows maxRowsPerTrigger maxBytesPerTrigger minRowsPerTrigger
-    maxTriggerDelay availableNowWait failOnDataLoss logBytes logCompression logRetainBatches logRetainBytes
-    onError maxRestarts onBadRow concurrency linger batchRows startCursor startFrom minPartitions"""
-RESERVED: tuple[str, ...] = (*_EVERY.split(), "source")
-"""What no source may call an option of its own; a promise to authors."""
+_INTEGER = r"[+-]?\d+"
+_NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+_SIMPLE_TYPES: dict[type, OptionType] = {
+    # A subclass of str or int, such as a StrEnum, becomes the plain value.
+    str: OptionType("a string", "str", str, lambda v: str.__str__(_require_type(v, str))),
+    int: OptionType(
+        "an integer", "int", lambda s: int(_match(_INTEGER, s)[0]), lambda v: int(_require_type(v, int))
+    ),
+    float: OptionType(
+        "a finite number", "float", lambda s: _validate_float(float(_match(_NUMBER, s)[0])), _validate_float
+    ),
+    bool: replace(_choice("bool", [("true", True), ("false", False)]), allowed="true or false"),
+    datetime: OptionType(
+        "an ISO 8601 date and time such as 2024-05-31T12:30:00Z, with at most microseconds",
+        "datetime",
+        _parse_datetime,
+        lambda v: _require_type(v, datetime),
+    ),
+    timedelta: OptionType(
+        "a duration such as 250ms, 10s, 15m, 2h or 1d", "timedelta", _parse_timedelta, _validate_timedelta
+    ),
+    Secret: OptionType(
+        "a secret string",
+        "Secret",
+        Secret,
+        lambda v: v if type(v) is Secret else Secret(_require_type(v, str)),
+        secret=True,
+    ),
+}
+
+
+# Signatures
 
 
 class OptionError(ValueError):
-    """An option that the source does not have or lacks, or a value that the option cannot have."""
-
-
-def plain(name: str) -> str:
-    """What is compared of an option's name: `baseUrl` and `base_url` are the same."""
-    return name.lower().replace("_", "")
-
-
-_OWN = {plain(name): name for name in RESERVED}
+    """An option is unknown or missing, or its value is not allowed."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a source: a parameter of its function."""
+    """One option of a source: a parameter of its function or of its `__init__`."""
 
     name: str
     allowed: str
@@ -438,10 +475,10 @@ class Option:
 
     @property
     def text(self) -> str:
-        """`length: a whole number, default 5`."""
+        """`length: an integer, default 5`."""
         default = "none" if self.default is None else "not shown"
         if self.default is not None and not self.secret:
-            default = repr(self.default) if type(self.default) is str else write(self.default)
+            default = repr(self.default) if type(self.default) is str else format_value(self.default)
         return f"{self.name}: {self.allowed}, {'required' if self.required else f'default {default}'}"
 
 
@@ -451,143 +488,161 @@ class Signature:
 
     owner: str
     options: tuple[Option, ...]
-    _kinds: Mapping[str, Kind] = field(repr=False)
+    _types: Mapping[str, OptionType] = field(repr=False)
     _call: inspect.Signature = field(repr=False)
 
     @classmethod
     def of(cls, function: Callable[..., object], *, owner: str, skip: Collection[str] = ()) -> Signature:
-        """The parameters of `function` but for those in `skip`, which are no options.
+        """The parameters of `function` except those in `skip`.
 
-        TypeError or ValueError where one cannot be an option, with where it stands and what to do.
+        TypeError or ValueError if a parameter cannot be an option; the message says where and what to do.
         """
-        inner = inspect.unwrap(function)
-        code = getattr(inner, "__code__", None)
+        unwrapped = inspect.unwrap(function)
+        code = getattr(unwrapped, "__code__", None)
         place = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
-        found = {} if function is object.__init__ else inspect.signature(function).parameters
-        parameters = [parameter for name, parameter in found.items() if name not in skip]
-        options, kinds, names = [], {}, dict(_OWN)
+        all_parameters = {} if function is object.__init__ else inspect.signature(function).parameters
+        parameters = [parameter for name, parameter in all_parameters.items() if name not in skip]
+        options, types, names = [], {}, dict(_RESERVED)
         for parameter in parameters:
             where = f"parameter '{parameter.name}' of {owner}{place}"
-            _check_name(parameter, names, where)
-            kind = _kind(parameter, getattr(inner, "__globals__", {}), where)
-            kinds[parameter.name] = kind
+            _check_parameter(parameter, names, where)
+            kind = _parameter_type(parameter, getattr(unwrapped, "__globals__", {}), where)
+            types[parameter.name] = kind
             options.append(_option(parameter, kind, where))
         call = inspect.Signature([parameter.replace(annotation=parameter.empty) for parameter in parameters])
-        return cls(owner, tuple(options), kinds, call)
+        return cls(owner, tuple(options), types, call)
 
-    def parse(self, written: Mapping[str, str]) -> dict[str, object]:
-        """Keyword arguments out of the option texts that Spark holds; OptionError where they do not fit."""
-        known = {plain(name): name for name in self._kinds}
-        spelt: dict[str, str] = {}
-        for spelling in written:
-            name = known.get(plain(spelling))
+    def parse(self, strings: Mapping[str, str]) -> dict[str, object]:
+        """Keyword arguments from the option strings that Spark holds; OptionError if they are not valid."""
+        names = {normalize(name): name for name in self._types}
+        spellings: dict[str, str] = {}
+        for spelling in strings:
+            name = names.get(normalize(spelling))
             if name is None:
-                raise OptionError(f"{self.owner} has no option '{spelling}'. {self._instead(spelling)}")
-            if name in spelt:
-                raise OptionError(f"{self.owner} got '{spelt[name]}' and '{spelling}', one option: keep one")
-            spelt[name] = spelling
-        missing = [option.text for option in self.options if option.required and option.name not in spelt]
+                raise OptionError(f"{self.owner} has no option '{spelling}'. {self._alternatives(spelling)}")
+            if name in spellings:
+                raise OptionError(
+                    f"{self.owner} got '{spellings[name]}' and '{spelling}', which are one option: keep one"
+                )
+            spellings[name] = spelling
+        missing = [option.text for option in self.options if option.required and option.name not in spellings]
         if missing:
             raise OptionError(f"{self.owner} needs the option {'; '.join(missing)}")
-        return self._complete({name: written[spelling] for name, spelling in spelt.items()}, texts=True)
+        return self._complete(
+            {name: strings[spelling] for name, spelling in spellings.items()}, are_strings=True
+        )
 
     def check(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
-        """All arguments of a call in Python, by name, with the defaults of those that were not given.
+        """All arguments of a call in Python by name, with defaults for those left out.
 
-        TypeError as Python itself has it for a call that does not fit; TypeError or OptionError for a value.
+        TypeError if the call does not match the signature, as in any Python call; TypeError or OptionError
+        if a value is not valid.
         """
         for name in kwargs:
-            if name not in self._kinds:
-                raise TypeError(f"{self.owner} got an unexpected argument '{name}'. {self._instead(name)}")
+            if name not in self._types:
+                raise TypeError(
+                    f"{self.owner} got an unexpected argument '{name}'. {self._alternatives(name)}"
+                )
         try:
             bound = self._call.bind(*args, **kwargs)
         except TypeError as error:
-            listed = "; ".join(option.text for option in self.options)
-            raise TypeError(f"{self.owner}: {error}. Its options are: {listed or 'none'}") from None
-        return self._complete(bound.arguments, texts=False)
+            raise TypeError(f"{self.owner}: {error}. {self._list_options()}") from None
+        return self._complete(bound.arguments, are_strings=False)
 
     def show(self, bound: Mapping[str, object]) -> str:
-        """The arguments for a repr: what is required or not the default, without secrets."""
+        """The arguments for a repr: those that are required or not the default. Secrets are hidden."""
         return ", ".join(
             f"{o.name}={'***' if o.secret and bound[o.name] is not None else repr(bound[o.name])}"
             for o in self.options
             if o.name in bound and (o.required or bound[o.name] != o.default)
         )
 
-    def _complete(self, given: Mapping[str, Any], *, texts: bool) -> dict[str, object]:
-        """Values and defaults in the order of the signature; `take` makes a new list of a list each time."""
+    def _complete(self, values: Mapping[str, Any], *, are_strings: bool) -> dict[str, object]:
+        """Values and defaults in the order of the signature. `validate` copies a list, so none is shared."""
         return {
-            name: _value(kind, given[name], f"option '{name}' of {self.owner}", texts=texts)
-            if name in given
-            else kind.take(option.default)
-            for option, (name, kind) in zip(self.options, self._kinds.items(), strict=True)
+            name: _convert(kind, values[name], f"option '{name}' of {self.owner}", is_string=are_strings)
+            if name in values
+            else kind.validate(option.default)
+            for option, (name, kind) in zip(self.options, self._types.items(), strict=True)
         }
 
-    def _instead(self, name: str) -> str:
-        """What there is instead of an unknown option. Its value is not said: a misspelt secret is one too."""
-        if plain(name) in _OWN:
-            own = _OWN[plain(name)]
-            return f"{own} is headwater's own: hw.stream(…, {snake(own)}=…) takes it, no source does"
-        names = {plain(own): own for own in self._kinds} | _OWN
-        near = [f"Did you mean '{names[found]}'? " for found in get_close_matches(plain(name), names, 1)]
-        listed = "; ".join(option.text for option in self.options)
-        every = ", ".join(_EVERY.split())
-        return f"{''.join(near)}Its options are: {listed or 'none'}. Those of every source: {every}"
+    def _alternatives(self, name: str) -> str:
+        """What to use instead of an unknown option. Its value is not shown: it may be a misspelt secret."""
+        if normalize(name) in _RESERVED:
+            reserved = _RESERVED[normalize(name)]
+            return (
+                f"{reserved} is an option of every source: pass it to hw.stream(…, {snake(reserved)}=…), not "
+                "to the source"
+            )
+        names = {normalize(known): known for known in self._types} | _RESERVED
+        matches = get_close_matches(normalize(name), names, 1)
+        hint = f"Did you mean '{names[matches[0]]}'? " if matches else ""
+        return f"{hint}{self._list_options()}. Those of every source: {', '.join(_COMMON)}"
+
+    def _list_options(self) -> str:
+        return f"Its options are: {'; '.join(option.text for option in self.options) or 'none'}"
 
 
-def _check_name(parameter: inspect.Parameter, names: dict[str, str], where: str) -> None:
-    """`names` are those taken, by their plain form; the parameter's is added."""
+def _check_parameter(parameter: inspect.Parameter, names: dict[str, str], where: str) -> None:
+    """`names` are those in use, by their normalized form; the parameter's name is added."""
     if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-        what = f"{where} is {parameter.kind.description}, but an option has a name of its own"
-        raise TypeError(f"{what}. Fix: make it a plain parameter, or one for each option; no *, ** or /")
-    taken = names.setdefault(plain(parameter.name), parameter.name)
+        raise TypeError(
+            f"{where} is {parameter.kind.description}, but an option needs a name of its own. Fix: write one "
+            "plain parameter for each option, without *, ** or /"
+        )
+    taken = names.setdefault(normalize(parameter.name), parameter.name)
     if taken in RESERVED:
-        raise ValueError(f"{where} has the name of headwater's own option {taken}: rename it")
+        raise ValueError(f"{where} has the reserved name {taken}, an option of every source: rename it")
     if taken != parameter.name:
-        raise ValueError(f"{where} is the option '{taken}' too, as case and _ do not count: rename one")
+        raise ValueError(
+            f"{where} is the same option as '{taken}', because case and _ are ignored: rename one"
+        )
 
 
-def _kind(parameter: inspect.Parameter, scope: dict[str, Any], where: str) -> Kind:
-    """Of the annotation; without one of the default; without both a text."""
-    written, default = parameter.annotation, parameter.default
-    if written is parameter.empty:
+def _parameter_type(parameter: inspect.Parameter, scope: dict[str, Any], where: str) -> OptionType:
+    """From the annotation, else from the default, else str."""
+    annotation, default = parameter.annotation, parameter.default
+    if annotation is parameter.empty:
         try:
-            return kind_of(type(default))
+            return option_type(type(default))
         except TypeError:
-            return kind_of(str | None if default is None else str)
+            return option_type(str | None if default is None else str)
 
     def bare() -> None: ...
 
-    bare.__annotations__ = {"option": written}  # alone, without its default: None would make it Optional
+    bare.__annotations__ = {"option": annotation}  # without the default: None would make it Optional
     try:
         hint = get_type_hints(bare, scope)["option"]
     except Exception as error:
-        what = f"{where} has the annotation {written!r}, which cannot be read ({error})"
-        raise TypeError(f"{what}. Fix: define or import its names at the top of the module") from error
-    try:
-        return kind_of(hint)
-    except TypeError as error:
-        what = written if isinstance(written, str) else inspect.formatannotation(written)
-        why = f" ({error})" if str(error) else ""
         raise TypeError(
-            f"{where} is of type {what}, as no option can be{why}. Fix: use {SUPPORTED}"
+            f"{where} has the annotation {annotation!r}, which cannot be evaluated ({error}). Fix: define or "
+            "import its names at the top of the module"
+        ) from error
+    try:
+        return option_type(hint)
+    except TypeError as error:
+        name = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+        reason = f" ({error})" if str(error) else ""
+        raise TypeError(
+            f"{where} has the unsupported option type {name}{reason}. Fix: use {SUPPORTED_TYPES}"
         ) from None
 
 
-def _option(parameter: inspect.Parameter, kind: Kind, where: str) -> Option:
+def _option(parameter: inspect.Parameter, kind: OptionType, where: str) -> Option:
     required, default = parameter.default is parameter.empty, None
     if not required:
-        remedy = ". Fix: annotate the parameter with what fits it, or change it"
-        default = _value(kind, parameter.default, f"the default of {where}", texts=False, remedy=remedy)
+        remedy = ". Fix: change the default or the annotation so that they match"
+        default = _convert(kind, parameter.default, f"the default of {where}", is_string=False, remedy=remedy)
     return Option(parameter.name, kind.allowed, required, default, kind.secret)
 
 
-def _value(kind: Kind, given: Any, what: str, *, texts: bool, remedy: str = "") -> object:
+def _convert(kind: OptionType, value: Any, name: str, *, is_string: bool, remedy: str = "") -> object:
     try:
-        return kind.read(given) if texts else kind.take(given)
-    except UNFIT as error:
-        value = "***" if kind.secret else shown(given)
-        of_type, python = ("", "") if texts else (f" of type {type(given).__name__}", f", as {kind.python}")
-        why = f" ({error})" if str(error) and not kind.secret else ""
-        raised = TypeError if isinstance(error, TypeError) and not texts else OptionError
-        raise raised(f"{what} is {value}{of_type}, it must be {kind.allowed}{python}{why}{remedy}") from None
+        return kind.parse(value) if is_string else kind.validate(value)
+    except _INVALID as error:
+        shown = "***" if kind.secret else shorten(value)
+        value_type = "" if is_string else f" of type {type(value).__name__}"
+        allowed = kind.allowed if is_string else f"{kind.allowed}, of type {kind.annotation}"
+        reason = f" ({error})" if str(error) and not kind.secret else ""
+        error_type = TypeError if isinstance(error, TypeError) and not is_string else OptionError
+        raise error_type(f"{name} is {shown}{value_type}, it must be {allowed}{reason}{remedy}") from None

@@ -1,4 +1,4 @@
-"""References: a source named by a string, as `random_alpha`, `feeds:letters` or `folder/feeds.py:letters`."""
+"""References: strings that name a source, such as `sse`, `feeds:letters` or `folder/feeds.py:letters`."""
 
 from __future__ import annotations
 
@@ -13,103 +13,90 @@ from types import ModuleType
 from typing import Any
 
 from headwater.errors import HeadwaterError
-from headwater.registry import Registered, all_sources, built_in, described_source, is_class
+from headwater.registry import Registered, all_sources, built_in, describe, name_of
 from headwater.source import Source
 
-__all__ = ["described", "find", "imported", "place", "resumes"]
+__all__ = ["definition_place", "import_module", "resolve"]
 
 
-def find(target: str) -> Any:
-    """A subclass of Source, or a function with an attribute `registered`: that makes a source in the JVM."""
-    module, colon, name = target.rpartition(":")
+def resolve(reference: str) -> Any:
+    """A subclass of Source, or a function that returns a JvmSource."""
+    module, colon, name = reference.rpartition(":")
     if not colon:
-        there = {_name(made): made for made in built_in()}
-        if target.lower() not in there:
+        sources = _by_name(built_in())
+        if reference.lower() not in sources:
             raise HeadwaterError(
-                f"there is no built-in source '{target}'; built in are: {_listed(there)}",
-                "name one of your own with its module, as feeds:letters or feeds.py:letters",
+                f"there is no built-in source '{reference}'; the built-in sources are: {_names(sources)}",
+                "name your own source with its module, as in feeds:letters or feeds.py:letters",
             )
-        return there[target.lower()]
-    there = _sources_of(imported(module))
-    if name.lower() in there:
-        return there[name.lower()]
-    if not there:
+        return sources[reference.lower()]
+    sources = _sources_of(import_module(module))
+    if name.lower() in sources:
+        return sources[name.lower()]
+    if not sources:
         raise HeadwaterError(
             f"there is no source in {module}", 'define one with @hw.source(…) or class …(hw.Source, name="…")'
         )
     raise HeadwaterError(
-        f"there is no source '{name}' in {module}; those there are: {_listed(there)}",
-        f"write {module}:{_name(next(iter(there.values())))}, for instance",
+        f"there is no source '{name}' in {module}; its sources are: {_names(sources)}",
+        f"write {module}:{next(iter(sources))}, for example",
     )
 
 
-def imported(module: str) -> ModuleType:
-    """A module by its dotted name, looked for in the current folder first, or by the path of its file.
+def definition_place(source: Any) -> str:
+    """Where a source is defined: `feeds:letters (/home/me/feeds.py:12)`."""
+    function = inspect.unwrap(getattr(source, "_source_function", source))
+    origin = describe(source).origin
+    with suppress(OSError, TypeError):
+        return f"{origin} ({inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]})"
+    return origin
 
-    What its own code raises comes through.
+
+def import_module(module: str) -> ModuleType:
+    """A module by its dotted name, with the current folder first on the path, or by the path of its file.
+
+    Errors of the module's own code are not caught.
     """
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        return _from_file(Path(module)) if module.endswith(".py") else _by_name(module)
-    except SystemExit as ending:
+        return _import_file(Path(module)) if module.endswith(".py") else _import_name(module)
+    except SystemExit as exit_request:
         raise HeadwaterError(
-            f"importing {module} ended the program (exit status {ending.code})",
-            'put what it does when it is run below `if __name__ == "__main__":`',
+            f"importing {module} ended the program (exit status {exit_request.code})",
+            'put the code of the program below `if __name__ == "__main__":`',
         ) from None
 
 
-def described(found: Any) -> Registered:
-    """What is listed of what `find` found."""
-    listed: Registered = described_source(found) if is_class(found) else found.registered
-    return listed
-
-
-def resumes(listed: Registered) -> str:
-    """Whether it does, and how."""
-    if listed.partitioned:
-        return "yes, each of its partitions goes on at its own offset"
-    return "yes, it goes on after its last cursor" if listed.resumable else "no"
-
-
-def place(found: Any) -> str:
-    """Where it is defined: `feeds:letters (/home/me/feeds.py:12)`."""
-    written = inspect.unwrap(getattr(found, "_written", found))
-    where = described(found).origin
-    with suppress(OSError, TypeError):
-        return f"{where} ({inspect.getsourcefile(written)}:{inspect.getsourcelines(written)[1]})"
-    return where
-
-
-def _by_name(module: str) -> ModuleType:
+def _import_name(module: str) -> ModuleType:
     if not all(part.isidentifier() for part in module.split(".")):
         raise HeadwaterError(
-            f"'{module}' is neither a module nor a file of Python",
-            "give a dotted name such as feeds or my.feeds, or the path of a file that ends in .py",
+            f"'{module}' is neither a Python module nor a Python file",
+            "write a dotted name such as feeds or my.feeds, or the path of a file that ends in .py",
         )
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # another one, which this one imports
+            raise  # another module, which this one imports
         missing = "" if error.name == module else f" (there is no '{error.name}')"
         raise HeadwaterError(
             f"there is no module '{module}'{missing}, neither in {os.getcwd()} nor on Python's path",
-            "check its name, install it, go to its folder, or give the path of its file, which ends in .py",
+            "check its name, install it, change to its folder, or write the path of its .py file",
         ) from None
 
 
-def _from_file(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     file = path.resolve()
     if not file.is_file():
-        raise HeadwaterError(f"there is no file {file}", "give the path of a file of Python, or a module")
+        raise HeadwaterError(f"there is no file {file}", "write the path of a Python file, or a module")
     name = file.stem
     if name in sys.modules:
         if getattr(sys.modules[name], "__file__", None) == str(file):
             return sys.modules[name]
-        name = str(file.with_suffix(""))  # the name is taken, by a module of Python's for instance
+        name = str(file.with_suffix(""))  # the name is taken, for example by a module of the standard library
     if str(file.parent) not in sys.path:
-        sys.path.insert(0, str(file.parent))  # as for a program: it may import what lies beside it
+        sys.path.insert(0, str(file.parent))  # as for a program: it may import modules beside it
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
@@ -123,11 +110,12 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def _sources_of(module: ModuleType) -> dict[str, Any]:
-    """Those it or a module below it defines, and those it has imported, by their names in lower case."""
-    own, below = module.__name__, f"{module.__name__}."
-    found = [c for c in all_sources().values() if c.__module__ == own or c.__module__.startswith(below)]
-    found += [value for value in vars(module).values() if _is_source(value)]
-    return {_name(made): made for made in found}
+    """The sources that a module, or a module below it, defines, and those that it imports."""
+    name, prefix = module.__name__, f"{module.__name__}."
+    sources: list[Any] = [
+        cls for cls in all_sources().values() if cls.__module__ == name or cls.__module__.startswith(prefix)
+    ]
+    return _by_name([*sources, *(value for value in vars(module).values() if _is_source(value))])
 
 
 def _is_source(value: object) -> bool:
@@ -136,9 +124,10 @@ def _is_source(value: object) -> bool:
     return isinstance(getattr(value, "registered", None), Registered)
 
 
-def _name(made: Any) -> str:
-    return str(made._name if is_class(made) else made.registered.name).lower()
+def _by_name(sources: list[Any]) -> dict[str, Any]:
+    """By name in lower case."""
+    return {name_of(source).lower(): source for source in sources}
 
 
-def _listed(sources: dict[str, Any]) -> str:
-    return ", ".join(sorted(described(made).name for made in sources.values()))
+def _names(sources: dict[str, Any]) -> str:
+    return ", ".join(sorted(map(name_of, sources.values())))

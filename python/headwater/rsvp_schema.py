@@ -1,4 +1,4 @@
-"""The schema of Meetup's RSVPs, as DDL: for `from_json`, and of `meetup_rsvp` with `decode` = `json`."""
+"""The schema of Meetup's RSVPs. Not beside their source, because `import headwater` needs no HTTP library."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ RSVP_SCHEMA = (
     "group_country: STRING, group_id: BIGINT, group_name: STRING, group_lon: DOUBLE, group_urlname: STRING, "
     "group_state: STRING, group_lat: DOUBLE>"
 )
-"""The columns of an RSVP as DDL: for `from_json`, and of `meetup_rsvp` with `decode` = `json`.
+"""The columns of an RSVP as DDL, for `from_json`. `meetup_rsvp` with `decode` = `json` has this schema.
 
 >>> from pyspark.sql.functions import from_json
->>> texts = spark.createDataFrame([('{"response": "yes", "guests": 2}',)], "rsvp STRING")
->>> rsvps = texts.select(from_json("rsvp", hw.RSVP_SCHEMA).alias("rsvp"))
+>>> strings = spark.createDataFrame([('{"response": "yes", "guests": 2}',)], "rsvp STRING")
+>>> rsvps = strings.select(from_json("rsvp", hw.RSVP_SCHEMA).alias("rsvp"))
 >>> print(rsvps.select("rsvp.response", "rsvp.guests").dtypes)
 [('response', 'string'), ('guests', 'int')]
 """

@@ -1,4 +1,4 @@
-"""The command `headwater`."""
+"""The `headwater` command: its arguments, and the commands that are a few lines long."""
 
 from __future__ import annotations
 
@@ -11,39 +11,40 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Any
 
-from headwater import references as _lookup
+from headwater import references
 from headwater._log import commands as checkpoint
 from headwater._version import __version__
 from headwater.cli import sim
 from headwater.cli.errors import format_error
+from headwater.cli.tables import format_table
+from headwater.definition import signature_of
 from headwater.errors import HeadwaterError
-from headwater.registry import is_class, registered, secrets_of
-from headwater.source import signature_of
+from headwater.registry import Registered, describe, is_class, name_of, registered, secrets_of
 from headwater.spark import doctor
 from headwater.spark.jar import verified_jar
 
 __all__ = ["main"]
 
-_INTERRUPTED = 130  # as shells have it for Ctrl-C
-_TARGET = "NAME of a built-in source, or MODULE:NAME; MODULE is a dotted name or the path of a .py file"
+_INTERRUPTED = 130  # the exit status of shells after Ctrl-C
+_REFERENCE = "NAME of a built-in source, or MODULE:NAME; MODULE is a dotted name or the path of a .py file"
 
 
-class _ReaderGone(BaseException):
-    """Who read what is printed has gone, as `head` does."""
+class _OutputClosed(BaseException):
+    """The program that reads the output has ended, as `head` does."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is 0 when all is well."""
+    """Runs one command; the exit status is 0 if it succeeds."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a console that lacks the arrow still gets the report
+        sys.stdout.reconfigure(errors="replace")  # a console without the arrow still gets the report
     try:
-        given = _parser().parse_args(arguments)
-        return int(given.run(given))
+        args = _parser().parse_args(arguments)
+        return int(args.run(args))
     except Exception as error:
-        return _failed(error)
+        return _print_failure(error)
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except _ReaderGone:
+    except _OutputClosed:
         return 1
 
 
@@ -52,149 +53,162 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"headwater {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
 
-    listing = commands.add_parser("list", help="list the built-in sources, and those of modules")
-    listing.add_argument("modules", nargs="*", metavar="MODULE", help="a dotted name or a .py file to import")
-    listing.set_defaults(run=_list)
+    list_parser = commands.add_parser("list", help="list the built-in sources and those of modules")
+    list_parser.add_argument(
+        "modules", nargs="*", metavar="MODULE", help="a dotted name or a .py file to import"
+    )
+    list_parser.set_defaults(run=_list)
 
-    describe = commands.add_parser("describe", help="show all that is known of a source")
-    describe.add_argument("source", help=_TARGET)
-    describe.set_defaults(run=_describe)
+    describe_parser = commands.add_parser(
+        "describe", help="show schema, options and documentation of a source"
+    )
+    describe_parser.add_argument("source", help=_REFERENCE)
+    describe_parser.set_defaults(run=_describe)
 
-    peek = commands.add_parser("peek", help="show the first rows of a source, without Spark")
-    peek.add_argument("source", help=_TARGET)
-    peek.add_argument("-n", default="10", metavar="ROWS", help="how many (default 10)")
-    peek.add_argument(
+    peek_parser = commands.add_parser("peek", help="show the first rows of a source, without Spark")
+    peek_parser.add_argument("source", help=_REFERENCE)
+    peek_parser.add_argument("-n", default="10", metavar="ROWS", help="number of rows (default 10)")
+    peek_parser.add_argument(
         "-o", dest="options", action="append", default=[], metavar="KEY=VALUE", help="an option of the source"
     )
-    peek.add_argument("--json", action="store_true", help="one JSON object per line, each as it comes")
-    peek.set_defaults(run=_peek)
+    peek_parser.add_argument("--json", action="store_true", help="print each row at once, as a JSON object")
+    peek_parser.set_defaults(run=_peek)
 
-    checkpoint.add_to(commands, _say)
-    sim.add_to(commands, _say)
+    checkpoint.add_to(commands, _print_lines)
+    sim.add_to(commands, _print_lines)
 
-    jar = commands.add_parser(
+    jar_parser = commands.add_parser(
         "jar", help='print the path of the jar, for spark-submit --jars "$(headwater jar)"'
     )
-    jar.set_defaults(run=_jar)
-    checks = commands.add_parser("doctor", help="check that Java, Spark, Python and the jar fit together")
-    checks.set_defaults(run=_examine)
+    jar_parser.set_defaults(run=_jar)
+
+    doctor_parser = commands.add_parser(
+        "doctor", help="check that Java, Spark, Python and the jar fit together"
+    )
+    doctor_parser.set_defaults(run=_doctor)
     return parser
 
 
-def _list(given: argparse.Namespace) -> int:
-    from headwater.cli.peek import aligned
-
-    for module in given.modules:
-        _lookup.imported(module)
+def _list(args: argparse.Namespace) -> int:
+    for module in args.modules:
+        references.import_module(module)
     rows = [
-        (found.name, found.schema or "depends on its options", found.doc.partition("\n")[0])
-        for found in registered()
+        (source.name, source.schema or "depends on its options", source.doc.partition("\n")[0])
+        for source in registered()
     ]
-    _say(aligned(("source", "schema", "description"), rows))
+    _print_lines(format_table(("source", "schema", "description"), rows))
     return 0
 
 
-def _describe(given: argparse.Namespace) -> int:
-    found = _lookup.find(given.source)
-    listed = _lookup.described(found)
-    facts = {
-        "schema": [listed.schema or "depends on its options"],
-        "options": [option.text for option in listed.options] or ["none"],
-        "resumable": [_lookup.resumes(listed)],
-        "defined in": [_lookup.place(found)],
+def _describe(args: argparse.Namespace) -> int:
+    source = references.resolve(args.source)
+    entry = describe(source)
+    sections = {
+        "schema": [entry.schema or "depends on its options"],
+        "options": [option.text for option in entry.options] or ["none"],
+        "resumable": [_resumable(entry)],
+        "defined in": [references.definition_place(source)],
     }
-    _say([listed.name, "", *([*listed.doc.splitlines(), ""] if listed.doc else [])])
-    for what, lines in facts.items():
-        _say(f"{label:<11} {line}" for label, line in zip([what] + [""] * len(lines), lines, strict=False))
+    _print_lines([entry.name, "", *([*entry.doc.splitlines(), ""] if entry.doc else [])])
+    for title, lines in sections.items():
+        _print_lines(
+            f"{label:<11} {line}" for label, line in zip([title] + [""] * len(lines), lines, strict=False)
+        )
     return 0
 
 
-def _peek(given: argparse.Namespace) -> int:
-    from headwater.cli.peek import aligned, columns, first_rows
+def _resumable(entry: Registered) -> str:
+    if entry.partitioned:
+        return "yes, each partition resumes at its own offset"
+    return "yes, it resumes after its last cursor" if entry.resumable else "no"
 
-    limit = _count(given.n)
-    cls = _lookup.find(given.source)
+
+def _peek(args: argparse.Namespace) -> int:
+    from headwater.cli.peek import column_names, first_rows
+
+    limit = _row_limit(args.n)
+    cls = references.resolve(args.source)
     if not is_class(cls):
-        name = cls.registered.name
+        name = name_of(cls)
         raise HeadwaterError(
-            f"the rows of source '{name}' are made in Spark's JVM, so without Spark there are none to show",
-            f"look at them in Spark, as with hw.stream(hw.session(), {name}(…)), or see: headwater describe "
-            f"{name}",
+            f"the rows of source '{name}' are made in Spark's JVM, so there are none to show without Spark",
+            f"read it in Spark with hw.stream(hw.session(), {name}(…)), or run headwater describe {name}",
         )
-    source = cls(**signature_of(cls).parse(_options(given.options)))
-    names, rows = columns(source), list[Sequence[Any]]()
+    source = cls(**signature_of(cls).parse(_parse_options(args.options)))
+    names, rows = column_names(source), list[Sequence[Any]]()
     ascii_only = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
+    failure: BaseException | None = None
     try:
-        with closing(first_rows(source, limit)) as coming:  # type: ignore[type-var]
-            for row in coming:
+        with closing(first_rows(source, limit)) as iterator:  # type: ignore[type-var]
+            for row in iterator:
                 rows.append(row)
-                if given.json:
-                    _say([json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=ascii_only)])
-        failure: BaseException | None = None
+                if args.json:
+                    line = json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=ascii_only)
+                    _print_lines([line])
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         failure = error
-    if not given.json and (rows or failure is None):
-        _say(aligned(names, rows))
+    if not args.json and (rows or failure is None):
+        _print_lines(format_table(names, rows))
     if isinstance(failure, KeyboardInterrupt):
         return _INTERRUPTED
     if failure is not None:
-        return _failed(failure, secrets_of(source), f"{source!r}: ")
+        return _print_failure(failure, secrets_of(source), f"{source!r}: ")
     if len(rows) < limit:
-        _complain(f"{source!r} ended after {len(rows)} row{'s' if len(rows) != 1 else ''}")
+        _print_error(f"{source!r} ended after {len(rows)} row{'s' if len(rows) != 1 else ''}")
     return 0
 
 
-def _options(written: Iterable[str]) -> dict[str, str]:
+def _parse_options(pairs: Iterable[str]) -> dict[str, str]:
     options: dict[str, str] = {}
-    for text in written:
-        key, equals, value = text.partition("=")
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
         if not equals or not key:
             raise HeadwaterError("an option after -o is not of the form KEY=VALUE", "write -o length=8")
         if key in options:
-            raise HeadwaterError(f"option '{key}' is given twice", f"keep one -o {key}=…")
+            raise HeadwaterError(f"option '{key}' is set twice", f"keep one -o {key}=…")
         options[key] = value
     return options
 
 
-def _count(text: str) -> int:
+def _row_limit(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise HeadwaterError(f"-n is '{text}', it must be a whole number from 1", "write -n 10, for instance")
+        raise HeadwaterError(f"-n is '{text}', it must be an integer from 1", "write -n 10, for example")
     return int(text)
 
 
-def _jar(given: argparse.Namespace) -> int:
+def _jar(args: argparse.Namespace) -> int:
     print(verified_jar())
     return 0
 
 
-def _examine(given: argparse.Namespace) -> int:
+def _doctor(args: argparse.Namespace) -> int:
     failures = 0
-    for finding in doctor.examine():
-        print(finding, flush=True)
-        failures += not finding.ok
+    for result in doctor.run_checks():
+        print(result, flush=True)
+        failures += not result.ok
     return min(failures, 1)
 
 
-def _say(lines: Iterable[str]) -> None:
+def _print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         try:
             print(line.rstrip(), flush=True)
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still flushes
-            raise _ReaderGone from None
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it at exit
+            raise _OutputClosed from None
 
 
-def _complain(text: str) -> None:
-    print(f"headwater: {text}", file=sys.stderr)
+def _print_error(message: str) -> None:
+    print(f"headwater: {message}", file=sys.stderr)
 
 
-def _failed(error: BaseException, secrets: Sequence[str] = (), of: str = "") -> int:
-    """An author's error is told with its traceback, ours in a line; a bug of ours as Python does it."""
+def _print_failure(error: BaseException, secrets: Sequence[str] = (), prefix: str = "") -> int:
+    """An error of the author's code is printed with its traceback, one of headwater's on a line."""
     text = format_error(error, secrets)
     if text is None:
-        raise error
+        raise error  # a bug of headwater: Python prints the whole traceback
     if "\n" in text:
         print(text, file=sys.stderr)
     else:
-        _complain(of + text)
+        _print_error(prefix + text)
     return 1

@@ -20,8 +20,8 @@ from headwater.decode.json import (
 from headwater.rows.bad_values import Refused
 from headwater.rows.columns import Column, column, fits
 from headwater.rows.records import Records
-from headwater.schema import arrow_schema, struct_type
-from headwater.source import BadRow, has_array_rows
+from headwater.schema import arrow_schema, has_array_rows, struct_type
+from headwater.source import BadRow
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

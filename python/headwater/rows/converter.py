@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from headwater.errors import BadRowError, shown
+from headwater.errors import BadRowError, shorten
 from headwater.rows.bad_values import Blame, Refused
 from headwater.rows.columns import Column, column, fits, misfits, spread
 from headwater.rows.records import Records, columns_of, is_table
@@ -80,7 +80,7 @@ class Converter:
         return [found[name] if name in found else pa.nulls(rows) for name in self._names]
 
     def _none_of(self, rows: int, first: int, why: Blame) -> tuple[pa.RecordBatch, list[BadRowError]]:
-        errors = (BadRowError(first + i, None, shown(why.value), why.reason) for i in range(rows))
+        errors = (BadRowError(first + i, None, shorten(why.value), why.reason) for i in range(rows))
         if self.on_bad_row == "fail" and rows:
             raise next(errors)
         return self._batch([()] * len(self._names)), list(errors)
@@ -92,13 +92,13 @@ class Converter:
     def _without_bad_rows(self, rows: list[object], first: int) -> tuple[pa.RecordBatch, list[BadRowError]]:
         """Looks for rows that are said to be bad or cannot be taken apart, then for values in the others."""
         said = {i: row for i, row in enumerate(rows) if isinstance(row, BadRow)}
-        errors = [BadRowError(first + i, None, shown(bad.value), bad.reason) for i, bad in said.items()]
+        errors = [BadRowError(first + i, None, shorten(bad.value), bad.reason) for i, bad in said.items()]
         kept = {i: said[i].row if i in said else row for i, row in enumerate(rows) if self._is_kept(row)}
         places, rows = list(kept), list(kept.values())
         wrong = list(misfits(self._records.split, rows))
         for i in wrong:
             reason = _refusal(self._records.split, rows[i : i + 1])
-            errors.append(BadRowError(first + places[i], None, shown(rows[i]), reason))
+            errors.append(BadRowError(first + places[i], None, shorten(rows[i]), reason))
         good = sorted(set(range(len(rows))).difference(wrong))
         columns = self._records.split([rows[i] for i in good])
         return self._without_bad_values(columns, [first + places[i] for i in good], errors)
@@ -128,7 +128,7 @@ class Converter:
         for place, (name, kind, values) in enumerate(zip(self._names, self._columns, columns, strict=True)):
             for i in misfits(partial(_arrow, kind), values):
                 blame = _explain(kind, values[i : i + 1])
-                error = BadRowError(numbers[i], name + blame.path, shown(blame.value), blame.reason)
+                error = BadRowError(numbers[i], name + blame.path, shorten(blame.value), blame.reason)
                 found.append(_Bad(i, place, error))
         return sorted(found, key=lambda bad: bad[:2])
 

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.errors import BadRowError, shown
+from headwater.definition import is_resumable
+from headwater.errors import BadRowError, shorten
 from headwater.rows.converter import Converter
 from headwater.runtime.threads import FeedStopped
-from headwater.source import CAUGHT_UP, At, Source, has_array_rows, is_resumable
+from headwater.schema import has_array_rows
+from headwater.source import CAUGHT_UP, At, Source
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -280,7 +282,7 @@ class ItemBuffer:
 
     def _check(self, item: Any) -> None:
         if item is not CAUGHT_UP and isinstance(item, At) is not self._resumable:
-            raise TypeError(_NO_AT.format(item=shown(item)) if self._resumable else _NO_SINCE)
+            raise TypeError(_NO_AT.format(item=shorten(item)) if self._resumable else _NO_SINCE)
 
 
 _NO_AT = (

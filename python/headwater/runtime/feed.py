@@ -10,10 +10,11 @@ from time import monotonic
 from typing import Any
 
 from headwater.errors import explain, first_line
+from headwater.reading import is_async, start_read
 from headwater.runtime.batching import BatchSender
 from headwater.runtime.protocol import FeedRequest
 from headwater.runtime.threads import FeedStopped, ThreadGroup, back_off, interrupt, log_of
-from headwater.source import begin, in_shard, is_async
+from headwater.source import set_shard
 
 __all__ = ["Acks", "Feed", "ReadLoop"]
 
@@ -67,7 +68,7 @@ class ReadLoop:
     def run(self, source: Any) -> None:
         if self._cancelled:
             raise FeedStopped
-        items = begin(source, self._outlet.cursor)
+        items = start_read(source, self._outlet.cursor)
         if is_async(items):
             asyncio.run(self._read_async(items))
         else:
@@ -197,7 +198,7 @@ class Feed:
         return self._state
 
     def _live(self) -> None:
-        in_shard(self.order.shard)
+        set_shard(self.order.shard)
         try:
             outlet = self._open()
             self._run(outlet)

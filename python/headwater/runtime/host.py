@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any
 
 from headwater import registry
+from headwater.definition import is_resumable, schema_of_source
 from headwater.errors import explain
 from headwater.options import OptionError
-from headwater.registry import identity_of, options_in
+from headwater.registry import identity_of, request_options
 from headwater.rows.converter import Converter
 from headwater.runtime.batching import BatchEncoder, BatchSender, ItemBuffer
 from headwater.runtime.feed import Feed
@@ -30,7 +31,7 @@ from headwater.runtime.protocol import (
 )
 from headwater.runtime.tasks import reader
 from headwater.schema import arrow_schema
-from headwater.source import PartitionedSource, Source, is_resumable, schema_of_source
+from headwater.source import PartitionedSource, Source
 
 __all__ = ["HandOver", "Host", "after", "open_watch", "positions"]
 
@@ -200,7 +201,7 @@ def _in_thread(what: str, work: Callable[[], None], answer: Reply) -> None:
 
 
 def _described(question: dict[str, Any]) -> dict[str, Any]:
-    source = registry.find(question["source"], options_in(question))
+    source = registry.find(question["source"], request_options(question))
     schema, cls = schema_of_source(source), type(source)
     return {
         "name": cls._name,
@@ -211,6 +212,6 @@ def _described(question: dict[str, Any]) -> dict[str, Any]:
         "ack": cls.ack is not Source.ack,
         "identity": identity_of(source),
         "partitioned": issubclass(cls, PartitionedSource),
-        "hasAt": issubclass(cls, PartitionedSource) and cls._can("at"),
-        "hasAfter": issubclass(cls, PartitionedSource) and cls._can("after"),
+        "hasAt": issubclass(cls, PartitionedSource) and cls._defines_method("at"),
+        "hasAfter": issubclass(cls, PartitionedSource) and cls._defines_method("after"),
     }

@@ -12,9 +12,9 @@ from time import monotonic, thread_time
 from typing import Any
 
 from headwater.errors import explain, first_line
+from headwater.reading import PartitionKey, partition_key_type, validate_offset, validate_partitions
 from headwater.runtime.protocol import FeedRequest, StartFrom, WatchRequest
 from headwater.runtime.threads import FeedStopped, back_off, interrupt, log_of
-from headwater.source import Name, checked_names, checked_offset, kind_of_names
 
 __all__ = [
     "Call",
@@ -235,7 +235,7 @@ class CallPool:
 class PartitionStatus:
     """A partition as it was when `feeds()` was called."""
 
-    name: Name
+    name: PartitionKey
     offset: int | None
     """Where the query stands: the next offset that it reads."""
     latest: int | None
@@ -279,7 +279,7 @@ class FailureState:
 class Partition:
     """`start_from` is how its start is found out; None where the JVM knows it."""
 
-    name: Name
+    name: PartitionKey
     start_from: StartFrom | None
     start: int | None = None
     latest: int | None = None
@@ -403,16 +403,16 @@ class Positions:
 
 _WAIT_SECONDS = 0.25
 
-Wanted = dict[Name, tuple[int, int]]
+Wanted = dict[PartitionKey, tuple[int, int]]
 """For each partition where to begin, and how many rows are wanted."""
 
 
-def ends_behind(calls: CallPool, wanted: Wanted, is_over: Callable[[], bool]) -> dict[Name, int]:
+def ends_behind(calls: CallPool, wanted: Wanted, is_over: Callable[[], bool]) -> dict[PartitionKey, int]:
     """Asks for all at once, and waits for them. WatchFailed, with its cause, for the first that fails."""
     answers: SimpleQueue[tuple[Call, Outcome]] = SimpleQueue()
     for partition, (start, rows) in wanted.items():
         calls.put(Call("after", (partition, start, rows), lambda *done: answers.put(done)))
-    ends: dict[Name, int] = {}
+    ends: dict[PartitionKey, int] = {}
     while len(ends) < len(wanted):
         try:
             call, outcome = answers.get(timeout=_WAIT_SECONDS)
@@ -428,7 +428,7 @@ def _end_of(call: Call, outcome: Outcome) -> int:
     if outcome.error is not None:
         raise WatchFailed(str(call)) from outcome.error
     try:
-        end = checked_offset(outcome.value, str(call))
+        end = validate_offset(outcome.value, str(call))
         if end <= call.args[1]:
             raise ValueError(f"{call} gave {end}; it must be behind its start")
     except ValueError as wrong:
@@ -544,9 +544,9 @@ class Poller:
         """What is wrong with the value, if anything."""
         try:
             if partition is None:
-                self._list(checked_names(value))
+                self._list(validate_partitions(value))
                 return None
-            offset = checked_offset(value, str(call))
+            offset = validate_offset(value, str(call))
         except ValueError as wrong:
             return wrong.with_traceback(None)  # the author's code is not to be seen there
         if call.method == "latest":
@@ -556,8 +556,8 @@ class Poller:
             self._ask_about(partition)
         return None
 
-    def _list(self, names: list[Name]) -> None:
-        kind = kind_of_names(names)
+    def _list(self, names: list[PartitionKey]) -> None:
+        kind = partition_key_type(names)
         if self._kind and kind and kind != self._kind:
             raise ValueError(f"partitions() gave {kind}s, and {self._kind}s before: names stay of one kind")
         self._kind = kind or self._kind

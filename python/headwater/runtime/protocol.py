@@ -15,8 +15,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 from headwater import registry
-from headwater.registry import options_in
-from headwater.source import Name, Shard
+from headwater.reading import PartitionKey
+from headwater.registry import request_options
+from headwater.source import Shard
 
 __all__ = [
     "Address",
@@ -162,7 +163,7 @@ class FeedRequest:
         return cls(
             feed=question["feed"],
             source=question["source"],
-            options=options_in(question),
+            options=request_options(question),
             shard=Shard(question.get("shard", 0), question.get("shards", 1)),
             query=question.get("queryName") or question.get("query") or "none",
             on_error=question["onError"],
@@ -207,7 +208,7 @@ class StartFrom:
         """Where that one begins, if no call is needed to know it."""
         return (self.offsets or {}).get(partition)
 
-    def call(self, partition: Name) -> tuple[str, tuple[Any, ...]] | None:
+    def call(self, partition: PartitionKey) -> tuple[str, tuple[Any, ...]] | None:
         """The method to call, and its arguments; None: its first `latest` is its start."""
         if self.kind == "latest":
             return None

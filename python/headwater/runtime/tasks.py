@@ -14,25 +14,22 @@ from typing import Any
 import pyarrow as pa
 
 from headwater._version import __version__
-from headwater.errors import BadRowError, HeadwaterError, explain, first_line, masked
-from headwater.options import Secret
-from headwater.registry import revealed
+from headwater.definition import instantiate, schema_of_source
+from headwater.errors import BadRowError, HeadwaterError, explain, first_line, mask
+from headwater.options import Secret, strings_to_mask
+from headwater.reading import (
+    AT_IN_PARTITION,
+    PartitionKey,
+    parse_partition_key,
+    read_range,
+    validate_offset,
+)
 from headwater.rows.converter import Converter
 from headwater.runtime.batching import ItemBuffer, cut, joined
 from headwater.runtime.protocol import WatchRequest
 from headwater.runtime.threads import back_off
-from headwater.source import (
-    NO_AT,
-    At,
-    Name,
-    PartitionedSource,
-    begin_range,
-    checked_offset,
-    from_text,
-    has_array_rows,
-    made_of,
-    schema_of_source,
-)
+from headwater.schema import has_array_rows
+from headwater.source import At, PartitionedSource
 
 __all__ = [
     "TASK_BYTES",
@@ -56,13 +53,13 @@ class Range:
     """Offsets start <= o < end of a partition; `number` is what the JVM calls it."""
 
     number: int
-    partition: Name
+    partition: PartitionKey
     start: int
     end: int
 
     @classmethod
     def of(cls, asked: dict[str, Any]) -> Range:
-        return cls(asked["i"], from_text(asked["p"], asked["kind"]), asked["start"], asked["end"])
+        return cls(asked["i"], parse_partition_key(asked["p"], asked["kind"]), asked["start"], asked["end"])
 
     def __str__(self) -> str:
         return f"read({self.partition!r}, {self.start}, {self.end})"
@@ -71,7 +68,7 @@ class Range:
         """The part of it that can still be read; perhaps nothing."""
         call = f"earliest({self.partition!r})"
         try:
-            earliest = checked_offset(source.earliest(self.partition), call)
+            earliest = validate_offset(source.earliest(self.partition), call)
         except ValueError as wrong:
             raise FatalReadError(str(wrong)) from None
         return Range(self.number, self.partition, min(max(self.start, earliest), self.end), self.end)
@@ -84,7 +81,7 @@ def parts_of(source: PartitionedSource, asked: Range, pending: ItemBuffer, given
     are offsets, and for fewer than were given before.
     """
     seen = 0
-    for parts in _gathered(begin_range(source, asked.partition, asked.start, asked.end), pending):
+    for parts in _gathered(read_range(source, asked.partition, asked.start, asked.end), pending):
         before, most = seen, asked.end - asked.start
         seen += sum(map(len, parts))
         if seen > most:
@@ -104,7 +101,7 @@ def _gathered(items: Iterator[Any], pending: ItemBuffer) -> Iterator[list[Any]]:
     try:
         for item in items:
             if isinstance(item, At):
-                raise FatalReadError(NO_AT)
+                raise FatalReadError(AT_IN_PARTITION)
             is_full = pending.add(item)
             if not is_full and not pending.one_by_one:
                 is_full = pending.add_many(items)
@@ -122,7 +119,7 @@ def _gathered(items: Iterator[Any], pending: ItemBuffer) -> Iterator[list[Any]]:
 def _taken(pending: ItemBuffer) -> list[Any]:
     taken = pending.take()
     if taken.error is not None:
-        raise FatalReadError(NO_AT)
+        raise FatalReadError(AT_IN_PARTITION)
     return taken.parts
 
 
@@ -239,12 +236,12 @@ class ReaderSpec:
 
     def make(self) -> PartitionedSource:
         """A new instance."""
-        made: PartitionedSource = made_of(self.source, self._bound(), self.shown)
+        made: PartitionedSource = instantiate(self.source, self._bound(), self.shown)
         return made
 
     def secrets(self) -> list[str]:
         """What must not be told."""
-        return revealed(self._bound())
+        return strings_to_mask(self._bound())
 
     def _bound(self) -> dict[str, Any]:
         return {name: _replaced(value, _Sealed, _opened) for name, value in self.options.items()}
@@ -370,7 +367,7 @@ class Reader:
         except (Exception, SystemExit) as error:
             remedy = None if isinstance(error, BadRowError) else _AGAIN
             raise self._failure(asked, explain(error, self._secrets, remedy)) from None
-        samples = [masked(sample, self._secrets) for sample in packing.samples]
+        samples = [mask(sample, self._secrets) for sample in packing.samples]
         yield packing.report(asked.number, there.start - asked.start, samples)
 
     def _still_there(self, asked: Range) -> Range:
@@ -435,4 +432,4 @@ class Reader:
                 _log.error("[%s] close failed: %s", source._name, explain(error, self._secrets, ""))
 
     def _failure(self, asked: Range, told: str) -> RuntimeError:
-        return RuntimeError(masked(f"source '{self._shipped.source._name}', {asked}: {told}", self._secrets))
+        return RuntimeError(mask(f"source '{self._shipped.source._name}', {asked}: {told}", self._secrets))

@@ -1,6 +1,6 @@
 """Random words, made in the JVM: the source to try things with."""
 
-from headwater.registry import JvmSource
+from headwater.jvm_source import JvmSource
 
 __all__ = ["random_alpha"]
 

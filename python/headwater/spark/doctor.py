@@ -1,4 +1,8 @@
-"""`headwater doctor`: what has to fit together, looked at one by one, each with what to do about it."""
+"""`headwater doctor`: checks, one by one, that Java, Spark, Python and the jar fit together.
+
+The last check starts a small session in its own process, which runs this module as a program: so Spark's log
+stays out of the report, and a session that hangs can be stopped.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +18,17 @@ from pathlib import Path
 
 from headwater._version import __version__
 from headwater.errors import HeadwaterError
-from headwater.spark.jar import OLDEST, find_java, usable_java, verified_jar
+from headwater.spark.jar import MIN_JAVA, find_java, usable_java, verified_jar
 
-__all__ = ["Finding", "examine"]
+__all__ = ["CheckResult", "check_worker_python", "run_checks"]
 
-_SPARK = "pip install 'pyspark>=4.0,<4.4'"
+_INSTALL_SPARK = "pip install 'pyspark>=4.0,<4.4'"
 _VECTOR = "jdk.incubator.vector"
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One line of the report; a finding with a remedy is a failure."""
+class CheckResult:
+    """One line of the report. A result with a remedy is a failure."""
 
     what: str
     remedy: str | None = None
@@ -37,135 +41,172 @@ class Finding:
         return f"ok   {self.what}" if self.remedy is None else f"FAIL {self.what} → {self.remedy}"
 
 
-def examine() -> Iterator[Finding]:
-    """All checks, in the order in which one builds on another; a session only when the rest is well."""
+def run_checks() -> Iterator[CheckResult]:
+    """All checks, each after those it depends on. The session is tried only if the others succeed."""
     all_ok = True
-    for check in (java, java_modules, pyspark, scala, jar, mode, pythons):
-        finding = check()
-        all_ok = all_ok and finding.ok
-        yield finding
+    for check in (
+        _check_java,
+        _check_java_modules,
+        _check_pyspark,
+        _check_scala,
+        _check_jar,
+        _check_mode,
+        check_worker_python,
+    ):
+        result = check()
+        all_ok = all_ok and result.ok
+        yield result
     if all_ok:
-        yield from session()
+        yield from _check_session()
     else:
-        yield Finding("a session was not tried", "put right what failed above, then run this again")
+        yield CheckResult("a session was not tried", "fix the failures above, then run this again")
 
 
-def java() -> Finding:
+def _check_java() -> CheckResult:
     try:
-        found = usable_java()
+        java = usable_java()
     except HeadwaterError as error:
-        return Finding(error.what, error.remedy)
-    return Finding(f"Java {found.version} ({found.program})")
+        return CheckResult(error.what, error.remedy)
+    return CheckResult(f"Java {java.version} ({java.program})")
 
 
-def java_modules() -> Finding:
+def _check_java_modules() -> CheckResult:
     try:
-        found = find_java()
-        modules = found.modules()
+        java = find_java()
+        modules = java.modules()
     except HeadwaterError:
-        return Finding(f"Java module {_VECTOR} not looked for: there is no Java", "see the line on Java")
+        return CheckResult(f"Java module {_VECTOR} not checked: there is no Java", "see the line on Java")
     if _VECTOR not in modules:
-        return Finding(
-            f"{found.program} has no module {_VECTOR}, which Spark asks for at start",
-            f"use a full JDK {OLDEST}, not a cut-down runtime, and set JAVA_HOME to it",
+        return CheckResult(
+            f"{java.program} has no module {_VECTOR}, which Spark needs at start",
+            f"use a full JDK {MIN_JAVA}, not a reduced runtime, and set JAVA_HOME to it",
         )
-    return Finding(f"Java module {_VECTOR}")
+    return CheckResult(f"Java module {_VECTOR}")
 
 
-def pyspark() -> Finding:
-    """Imported, not looked up: a pyspark that SPARK_HOME or PYTHONPATH brings is not among the packages."""
+def _check_pyspark() -> CheckResult:
+    """By importing it: a pyspark on SPARK_HOME or PYTHONPATH is not an installed package."""
     try:
         from pyspark import __version__ as version
     except ImportError as error:
-        return Finding(f"pyspark cannot be imported: {error}", _SPARK)
+        return CheckResult(f"pyspark cannot be imported: {error}", _INSTALL_SPARK)
     supported = re.match(r"4\.[0-3](\.|$)", version)
-    return Finding(f"pyspark {version}", None if supported else f"headwater runs on 4.0 to 4.3: {_SPARK}")
+    return CheckResult(
+        f"pyspark {version}", None if supported else f"headwater supports 4.0 to 4.3: {_INSTALL_SPARK}"
+    )
 
 
-def scala() -> Finding:
-    """Spark's Scala, by its jars: SPARK_HOME may be another Spark than the installed pyspark."""
+def _check_scala() -> CheckResult:
+    """By Spark's jars: SPARK_HOME may be another Spark than the installed pyspark."""
     try:
         from pyspark.find_spark_home import _find_spark_home
     except ImportError:
-        return Finding("Spark's Scala not looked for: there is no pyspark", "see the line on pyspark")
+        return CheckResult("Spark's Scala not checked: there is no pyspark", "see the line on pyspark")
     try:
         jars = Path(_find_spark_home()) / "jars"
-    except SystemExit:  # how pyspark says that there is no Spark; it has printed where it looked
-        return Finding("no Spark was found", f"unset SPARK_HOME, or {_SPARK}")
+    except SystemExit:  # pyspark exits if it finds no Spark, after it has printed where it looked
+        return CheckResult("no Spark was found", f"unset SPARK_HOME, or {_INSTALL_SPARK}")
     versions = sorted(file.stem.removeprefix("scala-library-") for file in jars.glob("scala-library-*.jar"))
     if not versions:
-        return Finding(f"no scala-library in {jars}", "set SPARK_HOME to a Spark 4 folder, or unset it")
+        return CheckResult(f"no scala-library in {jars}", "set SPARK_HOME to a Spark 4 folder, or unset it")
     if not all(version.startswith("2.13.") for version in versions):
-        return Finding(
+        return CheckResult(
             f"Spark in {jars.parent} is built for Scala {', '.join(versions)}, headwater's jar for 2.13",
             "set SPARK_HOME to a Spark 4 folder, or unset it",
         )
-    return Finding(f"Scala {versions[0]} in Spark, 2.13 in the jar")
+    return CheckResult(f"Scala {versions[0]} in Spark, 2.13 in the jar")
 
 
-def jar() -> Finding:
+def _check_jar() -> CheckResult:
     try:
-        return Finding(f"jar {verified_jar()}, SHA-256 good")
+        return CheckResult(f"jar {verified_jar()}, SHA-256 correct")
     except HeadwaterError as error:
-        return Finding(error.what, error.remedy)
+        return CheckResult(error.what, error.remedy)
 
 
-def mode() -> Finding:
+def _check_mode() -> CheckResult:
     remote = os.environ.get("SPARK_REMOTE")
     if remote:
         master = os.environ.get("MASTER")
         if master:
-            return Finding(
-                f"SPARK_REMOTE is {remote} and MASTER is {master}", "Spark takes one of them: unset the other"
+            return CheckResult(
+                f"SPARK_REMOTE is {remote} and MASTER is {master}",
+                "Spark accepts only one of them: unset the other",
             )
-        return Finding(f"Spark Connect (SPARK_REMOTE is {remote})")
+        return CheckResult(f"Spark Connect (SPARK_REMOTE is {remote})")
     if os.environ.get("SPARK_API_MODE", "").lower() == "connect":
-        return Finding("Spark Connect (SPARK_API_MODE is connect)")
-    return Finding("classic Spark (SPARK_REMOTE and SPARK_API_MODE=connect would make it Connect)")
+        return CheckResult("Spark Connect (SPARK_API_MODE is connect)")
+    return CheckResult("classic Spark (SPARK_REMOTE or SPARK_API_MODE=connect would make it Connect)")
 
 
-def pythons() -> Finding:
-    """Workers run PYSPARK_PYTHON, else the PATH's python3; Spark refuses one of another minor version."""
+def check_worker_python() -> CheckResult:
+    """Workers run PYSPARK_PYTHON, else python3 on the PATH. Spark requires the driver's minor version."""
     driver = f"{sys.version_info.major}.{sys.version_info.minor}"
-    asked = os.environ.get("PYSPARK_PYTHON")
-    name = asked or "python3"
-    where = f"PYSPARK_PYTHON, {asked}" if asked else "python3 on the PATH"
+    configured = os.environ.get("PYSPARK_PYTHON")
+    where = f"PYSPARK_PYTHON, {configured}" if configured else "python3 on the PATH"
     remedy = f"set PYSPARK_PYTHON to a Python {driver}, for instance {sys.executable}"
-    program = shutil.which(name)
+    program = shutil.which(configured or "python3")
     if program is None:
-        return Finding(f"the workers' Python ({where}) is not there", remedy)
+        return CheckResult(f"the workers' Python ({where}) does not exist", remedy)
     script = "import sys; print('%d.%d' % sys.version_info[:2])"
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [program, "-c", script], capture_output=True, text=True, timeout=60, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding(f"the workers' Python ({where}) cannot be run: {error}", remedy)
-    worker = done.stdout.strip()
+        return CheckResult(f"the workers' Python ({where}) cannot be run: {error}", remedy)
+    worker = completed.stdout.strip()
     if worker != driver:
-        said = worker or done.stderr.strip().partition("\n")[0] or f"nothing, exit {done.returncode}"
-        return Finding(f"Python {driver} in the driver, {said} in the workers ({where})", remedy)
-    return Finding(f"Python {driver} in the driver and in the workers ({where})")
+        error_line = completed.stderr.strip().partition("\n")[0]
+        actual = worker or error_line or f"nothing, exit {completed.returncode}"
+        return CheckResult(f"Python {driver} in the driver, {actual} in the workers ({where})", remedy)
+    return CheckResult(f"Python {driver} in the driver and in the workers ({where})")
 
 
-def session(timeout: float = 180) -> Iterator[Finding]:
-    """Start a small session in a process of its own: Spark's log stays out of the report, and a hang ends."""
-    command = [sys.executable, "-m", "headwater.spark.doctor_session"]
-    remedy = "start Spark by hand to see its log: python -m headwater.spark.doctor_session"
+def _check_session(timeout: float = 180) -> Iterator[CheckResult]:
+    command = [sys.executable, "-m", "headwater.spark.doctor"]
+    remedy = "start Spark yourself to see its log: python -m headwater.spark.doctor"
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
-        yield Finding(f"a session did not start within {timeout:g} s", remedy)
+        yield CheckResult(f"a session did not start within {timeout:g} s", remedy)
         return
     try:
-        report = json.loads(done.stdout.strip().rpartition("\n")[2])
+        report = json.loads(completed.stdout.strip().rpartition("\n")[2])
     except ValueError:
-        last = done.stderr.strip().rpartition("\n")[2]
-        yield Finding(f"a session could not be started: {last or f'exit {done.returncode}'}", remedy)
+        last = completed.stderr.strip().rpartition("\n")[2]
+        yield CheckResult(f"a session could not be started: {last or f'exit {completed.returncode}'}", remedy)
         return
     if "error" in report:
-        yield Finding(f"a session was started without success: {report['error']}", report["remedy"] or remedy)
+        yield CheckResult(f"a session failed: {report['error']}", report["remedy"] or remedy)
         return
     where = f"a {report['kind']} session of Spark {report['spark']}"
-    yield Finding(f"jar {__version__} visible in {where}, the version of the Python package")
-    yield Finding(f"format random_alpha loads: {report['schema']}")
+    yield CheckResult(f"jar {__version__} visible in {where}, the version of the Python package")
+    yield CheckResult(f"format random_alpha loads: {report['schema']}")
+
+
+def _try_session() -> dict[str, str | None]:
+    """Starts a small session and loads a stream; the report for `_check_session`."""
+    from pyspark.sql import SparkSession
+
+    from headwater.spark.session import session
+
+    builder = SparkSession.builder.config("spark.ui.enabled", "false")
+    if "SPARK_REMOTE" not in os.environ:
+        builder = builder.master("local[1]")
+    try:
+        spark = session(builder)
+        schema = spark.readStream.format("random_alpha").option("len", 1).load().schema.simpleString()
+        kind = "Connect" if type(spark).__module__.startswith("pyspark.sql.connect.") else "classic"
+        report: dict[str, str | None] = {"kind": kind, "spark": spark.version, "schema": schema}
+        spark.stop()
+    except HeadwaterError as error:
+        return {"error": error.what, "remedy": error.remedy}
+    except Exception as error:  # any error of Spark becomes one line; Spark's log has the rest
+        first_line = str(error).strip().partition("\n")[0]
+        return {"error": f"{type(error).__name__}: {first_line}", "remedy": None}
+    return report
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(_try_session()) + "\n")

@@ -1,4 +1,8 @@
-"""`session`: a SparkSession with headwater's jar in it."""
+"""`session`: a SparkSession with headwater's jar.
+
+Spark fixes the class path when its JVM starts, so the jar must be in `spark.jars` by then. Users set
+`spark.jars` in several places, and Spark uses only one of them: the jar is appended to that one.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +22,97 @@ from headwater.spark.jar import usable_java, verified_jar
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "append_jar",
-    "default_jars",
-    "jar_in_spark_jars",
-    "python_of_new_context",
-    "read_properties",
-    "session",
-    "submit_jars",
-    "with_jars",
-]
+__all__ = ["session"]
 
-_SWITCHES = {
+_lock = threading.RLock()
+
+
+def session(builder: SparkSession.Builder | None = None) -> SparkSession:
+    """A session with headwater: the running one, or a new one from `builder`.
+
+    The packaged jar is appended to the `spark.jars` in effect, which may be set in the builder, in
+    PYSPARK_SUBMIT_ARGS or in spark-defaults.conf. If Spark's JVM already runs (another session, spark-submit)
+    or the session belongs to a Spark Connect server, the jar is attached afterwards. The workers of a new
+    local session run this Python, unless PYSPARK_PYTHON or `spark.pyspark.python` is set.
+
+    >>> import headwater as hw
+    >>> from pyspark.sql import SparkSession
+    >>> spark = hw.session(SparkSession.builder.master("local[2]"))
+    >>> print(spark.readStream.format("random_alpha").option("len", 5).load().columns)
+    ['timestamp', 'value']
+    """
+    from pyspark.sql import SparkSession
+
+    if builder is None:
+        builder = SparkSession.builder
+    with _lock:
+        with _jar_in_spark_jars(builder), _python_of_new_context():
+            spark = builder.getOrCreate()
+        return attach(spark)
+
+
+_SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
+_JARS = "spark.jars"
+_WORKER_PYTHON, _WORKER_PYTHON_CONF = "PYSPARK_PYTHON", "spark.pyspark.python"
+
+
+@contextmanager
+def _jar_in_spark_jars(builder: SparkSession.Builder) -> Iterator[None]:
+    """Appends the jar to `spark.jars` while the builder starts a JVM, after a check for a usable Java.
+
+    Does nothing if a JVM already runs, whose class path is fixed, or for a Connect server on another machine.
+    """
+    from headwater.spark.py4j import jvm_started
+
+    options: dict[str, str] = builder._options
+    remote = options.get("spark.remote", os.environ.get("SPARK_REMOTE", ""))
+    if jvm_started() or remote.startswith("sc://"):
+        yield
+        return
+    if not (_conf_dir() / "spark-env.sh").is_file():  # may choose another Java for Spark
+        usable_java()
+    jar = str(verified_jar())
+    previous = os.environ.get(_SUBMIT_ARGS)
+    args = "pyspark-shell" if previous is None else previous
+    jars = submit_jars(args) or options.get(_JARS) or default_jars(args, _conf_dir())
+    if _JARS in options:  # the SparkContext prefers the builder's list to the one its JVM was started with
+        builder.config(_JARS, append_jar(options[_JARS], jar))
+    os.environ[_SUBMIT_ARGS] = with_jars(args, append_jar(jars, jar))
+    try:
+        yield
+    finally:
+        if previous is None:
+            del os.environ[_SUBMIT_ARGS]
+        else:
+            os.environ[_SUBMIT_ARGS] = previous
+
+
+def _conf_dir() -> Path:
+    from pyspark.find_spark_home import _find_spark_home
+
+    return Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf")
+
+
+@contextmanager
+def _python_of_new_context() -> Iterator[None]:
+    """If a local Spark starts in this block and its workers' Python is not configured, they run this Python.
+
+    PySpark itself would use the `python3` on the PATH, which is often another one.
+    """
+    from pyspark import SparkContext
+
+    previous = SparkContext._active_spark_context
+    yield
+    context = SparkContext._active_spark_context
+    if context is None or context is previous or not str(context.master).startswith("local"):
+        return
+    if _WORKER_PYTHON not in os.environ and not context.getConf().contains(_WORKER_PYTHON_CONF):
+        os.environ[_WORKER_PYTHON] = context.pythonExec = sys.executable
+
+
+# The `spark.jars` in effect
+
+_FLAGS = {  # options of spark-submit without a value
     "--help",
     "-h",
     "--supervise",
@@ -39,19 +122,18 @@ _SWITCHES = {
     "--version",
     "--load-spark-defaults",
 }
-_JARS = "spark.jars"
 
 
 def append_jar(jars: str | None, jar: str) -> str:
-    """The comma-separated list with `jar` at its end, once."""
+    """The comma-separated list with `jar` appended, unless it is already there."""
     listed = [entry.strip() for entry in (jars or "").split(",") if entry.strip()]
     return ",".join(listed if jar in listed else [*listed, jar])
 
 
 def submit_jars(args: str) -> str | None:
-    """The `spark.jars` that submit arguments set, by `--jars` or else by `--conf`; the last of each wins."""
+    """The `spark.jars` that submit arguments set with `--jars` or else `--conf`; the last of each wins."""
     jars = conf = None
-    for option, value, *_ in _options(shlex.split(args)):
+    for option, value, *_ in _submit_options(shlex.split(args)):
         if option == "--jars":
             jars = value
         elif option in ("--conf", "-c") and value.partition("=")[0].strip() == _JARS:
@@ -60,17 +142,17 @@ def submit_jars(args: str) -> str | None:
 
 
 def with_jars(args: str, jars: str) -> str:
-    """The submit arguments with `--jars` set to that list, in place of any that they have."""
+    """The submit arguments with `--jars` set to that list, replacing any they have."""
     tokens = shlex.split(args)
-    for option, _, index, width in reversed(list(_options(tokens))):
+    for option, _, index, width in reversed(list(_submit_options(tokens))):
         if option == "--jars":
             del tokens[index : index + width]
     return shlex.join(["--jars", jars, *tokens])
 
 
 def default_jars(args: str, conf_dir: Path) -> str | None:
-    """`spark.jars` of the properties files that spark-submit would read."""
-    options = list(_options(shlex.split(args)))
+    """`spark.jars` in the properties files that spark-submit reads."""
+    options = list(_submit_options(shlex.split(args)))
     base = [value for option, value, *_ in options if option == "--properties-file"][-1:]
     extra = [value for option, value, *_ in options if option == "--extra-properties-file"]
     files = [Path(name) for name in (*reversed(extra), *base)]  # a later extra file wins over an earlier one
@@ -85,20 +167,20 @@ def default_jars(args: str, conf_dir: Path) -> str | None:
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """A Java properties file: `=`, `:` or blanks divide, `\\` joins lines and escapes."""
-    found: dict[str, str] = {}
+    """Parses a Java properties file: `=`, `:` or blanks separate, `\\` continues a line and escapes."""
+    properties: dict[str, str] = {}
     for line in _logical_lines(text):
         match = re.match(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", line)
         if match:
-            found[_unescape(match[1])] = _unescape(match[2]).strip(" \t\f")
-    return found
+            properties[_unescape(match[1])] = _unescape(match[2]).strip(" \t\f")
+    return properties
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines but for comments and blank ones, each with those joined on that a `\\` at its end asks for."""
+    """Lines without comments and blank ones; a line that ends in `\\` is joined with the next."""
     lines = (line.lstrip(" \t\f") for line in re.split(r"\r\n|\r|\n", text))
     for line in lines:
-        if line.startswith(("#", "!")) or line == "\\":  # nothing yet to go on with: Java starts afresh
+        if line.startswith(("#", "!")) or line == "\\":  # a continuation of nothing: Java skips it
             continue
         whole = line
         while (len(whole) - len(whole.rstrip("\\"))) % 2:
@@ -110,14 +192,14 @@ def _logical_lines(text: str) -> Iterator[str]:
 def _unescape(text: str) -> str:
     named = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
-    def one(match: re.Match[str]) -> str:
+    def character(match: re.Match[str]) -> str:
         return chr(int(match[1][1:], 16)) if len(match[1]) == 5 else named.get(match[1], match[1])
 
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", one, text)
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", character, text)
 
 
-def _options(tokens: list[str]) -> Iterator[tuple[str, str, int, int]]:
-    """Each option with a value, as (option, value, index, how many tokens), up to the first that is none."""
+def _submit_options(tokens: list[str]) -> Iterator[tuple[str, str, int, int]]:
+    """Each option with a value, as (option, value, index, number of tokens), up to the first other token."""
     index = 0
     while index < len(tokens) and tokens[index].startswith("-"):
         token = tokens[index]
@@ -125,97 +207,8 @@ def _options(tokens: list[str]) -> Iterator[tuple[str, str, int, int]]:
         if joined:
             yield joined[1], joined[2], index, 1
             index += 1
-        elif token in _SWITCHES or index + 1 == len(tokens):
+        elif token in _FLAGS or index + 1 == len(tokens):
             index += 1
         else:
             yield token, tokens[index + 1], index, 2
             index += 2
-
-
-_SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
-
-
-@contextmanager
-def jar_in_spark_jars(builder: SparkSession.Builder) -> Iterator[None]:
-    """Append the jar to `spark.jars` while the builder starts a JVM, once there is a Java to start it with.
-
-    Does nothing where a JVM runs already, whose class path is fixed, nor for a Connect server elsewhere.
-    """
-    from headwater.spark.py4j import jvm_started
-
-    options: dict[str, str] = builder._options
-    remote = options.get("spark.remote", os.environ.get("SPARK_REMOTE", ""))
-    if jvm_started() or remote.startswith("sc://"):
-        yield
-        return
-    if not (_conf_dir() / "spark-env.sh").is_file():  # which may choose another Java for Spark
-        usable_java()
-    jar = str(verified_jar())
-    set_before = os.environ.get(_SUBMIT_ARGS)
-    args = "pyspark-shell" if set_before is None else set_before
-    jars = submit_jars(args) or options.get("spark.jars") or default_jars(args, _conf_dir())
-    if (
-        "spark.jars" in options
-    ):  # the SparkContext takes the builder's list over what its JVM was started with
-        builder.config("spark.jars", append_jar(options["spark.jars"], jar))
-    os.environ[_SUBMIT_ARGS] = with_jars(args, append_jar(jars, jar))
-    try:
-        yield
-    finally:
-        if set_before is None:
-            del os.environ[_SUBMIT_ARGS]
-        else:
-            os.environ[_SUBMIT_ARGS] = set_before
-
-
-def _conf_dir() -> Path:
-    from pyspark.find_spark_home import _find_spark_home
-
-    return Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf")
-
-
-_VARIABLE, _SETTING = "PYSPARK_PYTHON", "spark.pyspark.python"
-
-
-@contextmanager
-def python_of_new_context() -> Iterator[None]:
-    """Where a local Spark is started meanwhile, and nobody has said which Python its workers run: this one.
-
-    PySpark itself would take the `python3` of the PATH, which is often another.
-    """
-    from pyspark import SparkContext
-
-    before = SparkContext._active_spark_context
-    yield
-    context = SparkContext._active_spark_context
-    if context is None or context is before or not str(context.master).startswith("local"):
-        return
-    if _VARIABLE not in os.environ and not context.getConf().contains(_SETTING):
-        os.environ[_VARIABLE] = context.pythonExec = sys.executable
-
-
-_lock = threading.RLock()
-
-
-def session(builder: SparkSession.Builder | None = None) -> SparkSession:
-    """A session with headwater in it: the one that runs, or a new one made by `builder`.
-
-    The packaged jar is appended to the `spark.jars` that is in force, whether that stands in the builder, in
-    PYSPARK_SUBMIT_ARGS or in spark-defaults.conf. Where Spark's JVM already runs (another session,
-    spark-submit) and where the session is a Spark Connect server's, it is attached afterwards. The workers of
-    a new local session run this Python, unless PYSPARK_PYTHON or `spark.pyspark.python` says otherwise.
-
-    >>> import headwater as hw
-    >>> from pyspark.sql import SparkSession
-    >>> spark = hw.session(SparkSession.builder.master("local[2]"))
-    >>> print(spark.readStream.format("random_alpha").option("len", 5).load().columns)
-    ['timestamp', 'value']
-    """
-    from pyspark.sql import SparkSession
-
-    if builder is None:
-        builder = SparkSession.builder
-    with _lock:
-        with jar_in_spark_jars(builder), python_of_new_context():
-            spark = builder.getOrCreate()
-        return attach(spark)

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from headwater import registry
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, shorten
+from headwater.jvm_source import JvmSource
 from headwater.options import OptionValue, camel, encode
-from headwater.registry import JvmSource
 from headwater.source import Source
 from headwater.spark import attach as crossing
 from headwater.spark.attach import attach, is_classic
@@ -48,14 +48,14 @@ def stream(
     start_from: str | datetime | Mapping[str, int] | Mapping[int, int] | None = None,
     min_partitions: int | None = None,
 ) -> DataFrame:
-    """A streaming DataFrame of `source`. The session is attached first where it is not yet.
+    """A streaming DataFrame of `source`. Attaches the session first if needed.
 
-    What is left at None keeps the default of the option of that name (`max_rows_per_trigger` is
-    `maxRowsPerTrigger`). Sizes are bytes or a string such as "64m", durations a timedelta or a string such as
-    "250ms", `start_cursor` is any JSON, `start_from` is "earliest", "latest", a datetime with its zone, or a
-    dict of offsets by partition. A wrong value fails here, in a message that names the option, the
-    value and what is allowed; with Spark Connect, whose server looks at options when the stream is first
-    analysed, at `.schema` or `start()`.
+    An argument left at None keeps the default of the option with that name (`max_rows_per_trigger` is
+    `maxRowsPerTrigger`). Sizes are bytes or a string such as "64m"; durations are a timedelta or a string
+    such as "250ms"; `start_cursor` is any JSON; `start_from` is "earliest", "latest", a datetime with a time
+    zone, or a dict of offsets by partition. A wrong value fails in this call, with the option, the value and
+    what is allowed. With Spark Connect it fails at `.schema` or `start()`, when the server first analyses
+    the stream.
 
     >>> import headwater as hw
     >>> from headwater.sources import random_alpha
@@ -87,59 +87,60 @@ def stream(
         "start_from": _start_from(start_from),
         "min_partitions": min_partitions,
     }
-    set_here = {camel(name): encode(name, value) for name, value in common.items() if value is not None}
+    stream_options = {camel(name): encode(name, value) for name, value in common.items() if value is not None}
     if isinstance(source, JvmSource):
         name, options = source.name, source.options
     elif isinstance(source, Source):
-        name, options = "headwater", {"source": _handed_over(attach(spark), source)}
+        name, options = "headwater", {"source": _hold(attach(spark), source)}
     else:
-        raise TypeError(_no_source(source))
+        raise TypeError(_not_a_source(source))
     for option, value in common.items():
         if value is not None and camel(option) in options:
-            said = f"{option}={value!r} is also set in the source {source!r}"
-            raise ValueError(f"{said}: set it in one of the two")
-    return attach(spark).readStream.format(name).options(**options, **set_here).load()
+            raise ValueError(
+                f"{option}={value!r} is also set in the source {source!r}: set it in only one of them"
+            )
+    return attach(spark).readStream.format(name).options(**options, **stream_options).load()
 
 
-def _start_from(given: object) -> str | None:
-    """As Spark's options hold it; what it says is checked in the JVM."""
-    if given is None or isinstance(given, str):
-        return given
-    if isinstance(given, Mapping):
-        return json.dumps({str(partition): offset for partition, offset in given.items()})
-    if not isinstance(given, datetime):
+def _start_from(value: object) -> str | None:
+    """As Spark's options hold it. The JVM checks what the string says."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return json.dumps({str(partition): offset for partition, offset in value.items()})
+    if not isinstance(value, datetime):
         raise TypeError(
-            f"start_from={given!r} is of type {type(given).__name__}; it must be a str, a datetime or a dict"
+            f"start_from={value!r} is of type {type(value).__name__}; it must be a str, a datetime or a dict"
         )
-    if given.tzinfo is None:
-        raise ValueError(f"start_from={given!r} has no zone: give it one, as in datetime.now(timezone.utc)")
-    return given.isoformat()
+    if value.tzinfo is None:
+        raise ValueError(f"start_from={value!r} has no time zone: add one, as in datetime.now(timezone.utc)")
+    return value.isoformat()
 
 
-def _handed_over(spark: SparkSession, source: Source) -> str:
-    """A source in Python is handed over as the value that it is; Spark gets a name for it."""
+def _hold(spark: SparkSession, source: Source) -> str:
+    """Keeps a Python source in this process, and returns the name under which Spark asks for it."""
     if not hasattr(type(source), "_name"):
         raise TypeError(
             f'{source!r} has no name: write class {type(source).__name__}(hw.Source, name="…", schema=…)'
         )
     if not is_classic(spark):
         raise HeadwaterError(
-            f"source '{type(source)._name}' is written in Python and runs in the process that drives Spark, "
-            "and this is a Spark Connect session, whose Spark a server drives",
-            "use a classic session, as hw.session() makes without SPARK_REMOTE. What works in a Connect "
-            "session are the sources that run in the JVM, such as random_alpha",
+            f"source '{type(source)._name}' is written in Python and runs in the driver process, but this is "
+            "a Spark Connect session, whose driver is a server",
+            "use a classic session, as hw.session() creates without SPARK_REMOTE. Sources that run in the "
+            "JVM, such as random_alpha, also work in a Connect session",
         )
     crossing.connect()
     return registry.hold(source)
 
 
-def _no_source(given: object) -> str:
-    if isinstance(given, type) and issubclass(given, Source):
+def _not_a_source(value: object) -> str:
+    if isinstance(value, type) and issubclass(value, Source):
         return (
-            f"stream() takes a configured source, and {given.__qualname__} is not configured: call it, "
-            f"with its options, as in {given.__qualname__}()"
+            f"stream() takes a configured source, and {value.__qualname__} is not configured: call it with "
+            f"its options, as in {value.__qualname__}()"
         )
     return (
-        f"stream() takes a configured source, not {given!r} of type {type(given).__qualname__}: for instance "
-        "random_alpha(len=5), from headwater.sources"
+        f"stream() takes a configured source such as random_alpha(len=5), not {shorten(value)} of type "
+        f"{type(value).__qualname__}"
     )
