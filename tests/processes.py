@@ -102,7 +102,7 @@ class Process:
 @contextmanager
 def running(command: Sequence[str], log: Path, env: Mapping[str, str]) -> Iterator[Process]:
     """Runs a command while the block lasts; afterwards it and all that it started are gone."""
-    with log.open("wb") as out:
+    with log.open("wb") as out, default_sigint():
         popen = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -116,6 +116,19 @@ def running(command: Sequence[str], log: Path, env: Mapping[str, str]) -> Iterat
         yield Process(popen, log)
     finally:
         kill_group(popen)
+
+
+@contextmanager
+def default_sigint() -> Iterator[None]:
+    """A process started in this block reacts to SIGINT, even if this process ignores it.
+
+    A shell starts its background jobs with SIGINT ignored, and child processes inherit that.
+    """
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def kill_group(popen: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""The command `headwater`, run as users run it; damage is done to the environment, never to the code."""
+"""The command `headwater`, run as users run it. The tests damage its environment, never its code."""
 
 import inspect
 import os
@@ -40,7 +40,7 @@ def test_jar_prints_the_path_alone(clean_env: dict[str, str], tmp_path: Path, ja
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{jar}\n", "")
 
 
-def test_version_is_the_package_s(clean_env: dict[str, str], tmp_path: Path) -> None:
+def test_version_prints_the_version_of_the_package(clean_env: dict[str, str], tmp_path: Path) -> None:
     done = headwater("--version", env=clean_env, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"headwater {hw.__version__}\n")
 
@@ -54,7 +54,7 @@ def test_without_a_command_the_usage_is_shown(clean_env: dict[str, str], tmp_pat
 def test_doctor_finds_nothing_wrong_here(clean_env: dict[str, str], tmp_path: Path, jar: Path) -> None:
     done = headwater("doctor", env=clean_env, cwd=tmp_path)
     assert failures(done) == []
-    for said in (
+    for message in (
         f"Java {find_java().version} (",
         "jdk.incubator.vector",
         "pyspark 4.",
@@ -63,12 +63,12 @@ def test_doctor_finds_nothing_wrong_here(clean_env: dict[str, str], tmp_path: Pa
         "classic",
         "Python 3.",
     ):
-        assert said in done.stdout
+        assert message in done.stdout
     assert f"jar {hw.__version__} visible in a classic session" in done.stdout
     assert "random_alpha loads: struct<timestamp:timestamp,value:string>" in done.stdout
 
 
-def test_doctor_says_that_java_is_too_old(clean_env: dict[str, str], tmp_path: Path) -> None:
+def test_doctor_reports_a_java_that_is_too_old(clean_env: dict[str, str], tmp_path: Path) -> None:
     old = program(tmp_path / "bin" / "java", "echo 'openjdk version \"1.8.0_392\"' >&2")
     env = {**clean_env, "JAVA_HOME": "", "PATH": f"{old.parent}{os.pathsep}{clean_env['PATH']}"}
     failed = failures(headwater("doctor", env=env, cwd=tmp_path))
@@ -78,7 +78,7 @@ def test_doctor_says_that_java_is_too_old(clean_env: dict[str, str], tmp_path: P
     assert "session was not tried" in failed[-1]
 
 
-def test_doctor_says_that_java_lacks_a_module(clean_env: dict[str, str], tmp_path: Path) -> None:
+def test_doctor_reports_a_java_without_a_needed_module(clean_env: dict[str, str], tmp_path: Path) -> None:
     script = 'case "$1" in -version) echo \'openjdk version "21.0.1"\' >&2;; *) echo java.base@21.0.1;; esac'
     cut = program(tmp_path / "jre" / "bin" / "java", script)
     failed = failures(
@@ -88,7 +88,7 @@ def test_doctor_says_that_java_lacks_a_module(clean_env: dict[str, str], tmp_pat
     assert len(failed) == 2
 
 
-def test_doctor_says_that_there_is_no_java(clean_env: dict[str, str], tmp_path: Path) -> None:
+def test_doctor_reports_that_there_is_no_java(clean_env: dict[str, str], tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     env = {**clean_env, "JAVA_HOME": "", "PATH": str(empty)}
@@ -97,7 +97,7 @@ def test_doctor_says_that_there_is_no_java(clean_env: dict[str, str], tmp_path: 
     assert "install a JDK 17" in failed[0]
 
 
-def test_doctor_says_that_java_home_is_wrong(clean_env: dict[str, str], tmp_path: Path) -> None:
+def test_doctor_reports_a_wrong_java_home(clean_env: dict[str, str], tmp_path: Path) -> None:
     env = {**clean_env, "JAVA_HOME": str(tmp_path / "nowhere")}
     failed = failures(headwater("doctor", env=env, cwd=tmp_path))
     assert f"JAVA_HOME is {tmp_path / 'nowhere'}" in failed[0]
@@ -107,7 +107,7 @@ def test_doctor_says_that_java_home_is_wrong(clean_env: dict[str, str], tmp_path
 BARE = (sys.executable, "-S")  # without the installed packages
 
 
-def test_doctor_says_that_pyspark_is_missing(clean_env: dict[str, str], tmp_path: Path) -> None:
+def test_doctor_reports_a_missing_pyspark(clean_env: dict[str, str], tmp_path: Path) -> None:
     env = {**clean_env, "PYTHONPATH": str(PACKAGE)}
     failed = failures(headwater("doctor", env=env, cwd=tmp_path, python=BARE))
     assert failed[0].startswith("FAIL pyspark cannot be imported: No module named 'pyspark' → pip install")
@@ -116,7 +116,7 @@ def test_doctor_says_that_pyspark_is_missing(clean_env: dict[str, str], tmp_path
     assert len(failed) == 3
 
 
-def test_doctor_finds_a_pyspark_that_only_the_path_brings(clean_env: dict[str, str], tmp_path: Path) -> None:
+def test_doctor_finds_a_pyspark_that_is_only_on_the_path(clean_env: dict[str, str], tmp_path: Path) -> None:
     """As SPARK_HOME/python on the PYTHONPATH does: there is a module, and no installed package."""
     import py4j
 
@@ -130,7 +130,7 @@ def test_doctor_finds_a_pyspark_that_only_the_path_brings(clean_env: dict[str, s
     assert "ok   Scala 2.13" in done.stdout
 
 
-def test_doctor_and_jar_refuse_a_changed_jar(
+def test_doctor_and_jar_report_a_changed_jar(
     clean_env: dict[str, str], tmp_path: Path, copy_of_package: Path
 ) -> None:
     jar = copy_of_package / "headwater" / "jars" / f"headwater-{hw.__version__}.jar"
@@ -144,7 +144,7 @@ def test_doctor_and_jar_refuse_a_changed_jar(
     assert str(jar) in done.stderr
 
 
-def test_doctor_says_that_the_workers_python_is_another(clean_env: dict[str, str], tmp_path: Path) -> None:
+def test_doctor_reports_another_python_in_the_workers(clean_env: dict[str, str], tmp_path: Path) -> None:
     other = program(tmp_path / "bin" / "python3", "echo 3.6")
     failed = failures(headwater("doctor", env={**clean_env, "PYSPARK_PYTHON": str(other)}, cwd=tmp_path))
     assert f"3.6 in the workers (PYSPARK_PYTHON, {other})" in failed[0]
@@ -155,9 +155,7 @@ def test_doctor_says_that_the_workers_python_is_another(clean_env: dict[str, str
     assert "3.6 in the workers (python3 on the PATH)" in failed[0]
 
 
-def test_doctor_says_that_spark_home_is_built_for_another_scala(
-    clean_env: dict[str, str], tmp_path: Path
-) -> None:
+def test_doctor_reports_a_spark_built_for_another_scala(clean_env: dict[str, str], tmp_path: Path) -> None:
     spark_home = tmp_path / "spark-3.5"
     (spark_home / "jars").mkdir(parents=True)
     (spark_home / "jars" / "scala-library-2.12.18.jar").touch()
@@ -166,9 +164,7 @@ def test_doctor_says_that_spark_home_is_built_for_another_scala(
     assert "is built for Scala 2.12.18" in failed[0]
 
 
-def test_doctor_says_that_remote_and_master_exclude_each_other(
-    clean_env: dict[str, str], tmp_path: Path
-) -> None:
+def test_doctor_reports_remote_and_master_set_together(clean_env: dict[str, str], tmp_path: Path) -> None:
     env = {**clean_env, "SPARK_REMOTE": "sc://127.0.0.1:1", "MASTER": "local"}
     failed = failures(headwater("doctor", env=env, cwd=tmp_path))
     assert "SPARK_REMOTE is sc://127.0.0.1:1 and MASTER is local" in failed[0]
@@ -230,7 +226,7 @@ def test_list_shows_the_sources_of_modules_too(clean_env: dict[str, str], tmp_pa
     assert "random_alpha" in by_name
 
 
-def test_list_says_that_there_is_no_such_module(clean_env: dict[str, str], tmp_path: Path) -> None:
+def test_list_reports_an_unknown_module(clean_env: dict[str, str], tmp_path: Path) -> None:
     done = headwater("list", "fedes", env=clean_env, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(
@@ -239,7 +235,7 @@ def test_list_says_that_there_is_no_such_module(clean_env: dict[str, str], tmp_p
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_describe_says_all_of_a_source(clean_env: dict[str, str], tmp_path: Path) -> None:
+def test_describe_shows_everything_about_a_source(clean_env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "feeds.py").write_text(FEEDS)
     done = headwater("describe", "feeds:letters", env=clean_env, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -251,27 +247,27 @@ def test_describe_says_all_of_a_source(clean_env: dict[str, str], tmp_path: Path
         "And again.\n"
         "\n"
         "schema      n INT, word STRING\n"
-        "options     length: a whole number, default 5\n"
-        "            token: a secret text, required\n"
-        "resumable   yes, it goes on after its last cursor\n"
+        "options     length: an integer, default 5\n"
+        "            token: a secret string, required\n"
+        "resumable   yes, it resumes after its last cursor\n"
         f"defined in  feeds:letters ({tmp_path}/feeds.py:4)\n"
     )
 
 
-def test_describe_says_what_is_not_there(clean_env: dict[str, str], tmp_path: Path) -> None:
+def test_describe_reports_unknown_sources(clean_env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "feeds.py").write_text(FEEDS)
     done = headwater("describe", "feeds.py:wide", env=clean_env, cwd=tmp_path)
     assert done.stdout.startswith(
         "wide\n\nschema      depends on its options\noptions     columns: a comma-sep"
     )
     assert f"resumable   no\ndefined in  feeds:Wide ({tmp_path}/feeds.py:12)\n" in done.stdout
-    for target, said in (
-        ("feeds:lettres", "there is no source 'lettres' in feeds; those there are: letters, wide. Fix: "),
-        ("letters", "there is no built-in source 'letters'; built in are: "),
+    for target, message in (
+        ("feeds:lettres", "there is no source 'lettres' in feeds; its sources are: letters, wide. Fix: "),
+        ("letters", "there is no built-in source 'letters'; the built-in sources are: "),
     ):
         failed = headwater("describe", target, env=clean_env, cwd=tmp_path)
         assert (failed.returncode, failed.stdout) == (1, "")
-        assert failed.stderr.startswith(f"headwater: {said}")
+        assert failed.stderr.startswith(f"headwater: {message}")
         assert len(failed.stderr.splitlines()) == 1
 
 
@@ -281,15 +277,15 @@ def test_describe_knows_the_built_in_sources(clean_env: dict[str, str], tmp_path
         assert (done.returncode, done.stderr) == (0, "")
         for line in (
             "schema      timestamp TIMESTAMP, value STRING",
-            "options     len: a whole number, required",
-            "            rows_per_second: a whole number, default 500",
-            "            seed: a whole number, default none",
+            "options     len: an integer, required",
+            "            rows_per_second: an integer, default 500",
+            "            seed: an integer, default none",
         ):
             assert f"\n{line}\n" in done.stdout
         assert "defined in  headwater.sources.random_alpha:random_alpha (" in done.stdout
 
 
-def test_what_is_listed_of_a_source_in_the_jvm_is_what_its_function_takes() -> None:
+def test_the_listed_options_of_a_jvm_source_are_the_parameters_of_its_function() -> None:
     (found,) = [found for found in hw.registered() if found.name == "random_alpha"]
     assert [option.name for option in found.options] == list(inspect.signature(random_alpha).parameters)
     assert found.doc == inspect.getdoc(random_alpha)
@@ -297,7 +293,7 @@ def test_what_is_listed_of_a_source_in_the_jvm_is_what_its_function_takes() -> N
     assert not found.resumable
 
 
-def test_none_of_it_brings_in_spark(clean_env: dict[str, str], tmp_path: Path) -> None:
+def test_list_does_not_import_spark(clean_env: dict[str, str], tmp_path: Path) -> None:
     script = (
         "import sys; from headwater.cli.main import main; main(['list']); "
         "print({'pyspark', 'py4j'} & {*sys.modules})"

@@ -1,4 +1,4 @@
-"""Reading what spark-submit would read, before there is a JVM to ask."""
+"""The private part of `session` that finds the `spark.jars` in effect before there is a JVM to ask."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from headwater.spark.session import append_jar, default_jars, read_properties, s
 
 @given(text=st.text(alphabet=" \t\f\r\n\\=:#!abu0041", max_size=60))
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_properties_are_read_as_java_reads_them(spark_session: SparkSession, text: str) -> None:
+def test_properties_are_parsed_as_java_does(spark_session: SparkSession, text: str) -> None:
     jvm = spark_session._jvm
     java = jvm.java.util.Properties()
     try:
@@ -41,7 +41,7 @@ def test_properties_are_read_as_java_reads_them(spark_session: SparkSession, tex
         ("--jars 'a b.jar' pyspark-shell", "a b.jar"),
     ],
 )
-def test_the_jars_of_submit_arguments_are_those_that_win(args: str, jars: str | None) -> None:
+def test_the_jars_in_effect_are_found_in_submit_arguments(args: str, jars: str | None) -> None:
     assert submit_jars(args) == jars
     changed = with_jars(args, "x.jar,y z.jar")
     assert submit_jars(changed) == "x.jar,y z.jar"
@@ -53,7 +53,7 @@ def test_a_jar_is_appended_once() -> None:
     assert append_jar("a.jar, b.jar", "h.jar") == "a.jar,b.jar,h.jar"
 
 
-def test_properties_files_rank_as_in_spark_submit(tmp_path: Path) -> None:
+def test_properties_files_have_the_precedence_of_spark_submit(tmp_path: Path) -> None:
     for name in ("spark-defaults.conf", "base", "one", "two"):
         (tmp_path / name).write_text(f"spark.jars {name}.jar\n")
     base, one, two = (f"{tmp_path}/{name}" for name in ("base", "one", "two"))

@@ -1,4 +1,4 @@
-"""The parser of DDL against Spark's own, and against itself."""
+"""The DDL parser, compared with Spark's own, and with the printer of DDL; neither is public."""
 
 import pytest
 from hypothesis import given
@@ -72,7 +72,7 @@ TEXTS = [
 ]
 
 
-def test_each_text_means_what_spark_says(spark_session: SparkSession) -> None:
+def test_each_schema_is_parsed_as_spark_does(spark_session: SparkSession) -> None:
     """The session is there because Spark's parser is in the JVM. All texts at once: it is slow to start."""
     assert {text: parse(text) for text in TEXTS} == {text: T.StructType.fromDDL(text) for text in TEXTS}
 
@@ -84,7 +84,7 @@ def test_comments_are_kept_as_spark_keeps_them(spark_session: SparkSession) -> N
 
 
 @pytest.mark.skipif(not hasattr(T, "TimeType"), reason="Spark 4.0 has no TIME")
-def test_time_is_known_where_spark_knows_it() -> None:
+def test_time_is_a_type_if_spark_has_it() -> None:
     assert parse("a TIME, b time(3)") == T.StructType(
         [T.StructField("a", T.TimeType()), T.StructField("b", T.TimeType(3))]
     )
@@ -94,23 +94,23 @@ def test_time_is_known_where_spark_knows_it() -> None:
     ("text", "what", "place"),
     [
         ("id INT, name STRNG", "unknown type 'STRNG'; a type is one of BOOLEAN, ", "STRNG"),
-        ("a int b int", "found 'b' in the schema, expected the end, or a ','", "b int"),
+        ("a int b int", "found 'b' in the schema, expected the end, or ','", "b int"),
         ("a", "found the end in the schema, expected a type", ""),
         ("", "found the end in the schema, expected a column", ""),
         ("a int,", "found the end in the schema, expected a column", ""),
         ("a int, , b int", "found ',' in the schema, expected the name of a column", ", b int"),
         ("int", "expected a type", ""),
         ("5 int", "found '5' in the schema, expected the name of a column", "5 int"),
-        ("a-b int", "'-' has no meaning in a schema; a name with other characters", "-b int"),
-        ("é int", "goes in `back quotes`", "é int"),
-        ("`` int", "must not be empty", "`` int"),
+        ("a-b int", "'-' is not allowed here; a name with characters other than", "-b int"),
+        ("é int", "needs `back quotes`", "é int"),
+        ("`` int", "cannot be empty", "`` int"),
         ("`a int", "the quote ` is not closed", "`a int"),
         ("a int comment 'x", "the quote ' is not closed", "'x"),
         ("a int comment x", "expected the comment, in quotes", "x"),
         ("a int not", "expected 'NULL'", ""),
         ("a int null", "found 'null'", "null"),
-        ("a int, A int", "the name 'A' is there twice", "A int"),
-        ("a struct<x: int, X: int>", "the name 'X' is there twice", "X: int>"),
+        ("a int, A int", "the name 'A' appears twice", "A int"),
+        ("a struct<x: int, X: int>", "the name 'X' appears twice", "X: int>"),
         ("a array", "expected '<'", ""),
         ("a array<int", "expected '>'", ""),
         ("a array<>", "expected '<'", "<>"),
@@ -120,14 +120,14 @@ def test_time_is_known_where_spark_knows_it() -> None:
         ("a decimal(3, 4)", "a scale of 0 to the precision", "decimal(3, 4)"),
         ("a decimal(0)", "a precision of 1 to 38", "decimal(0)"),
         ("a decimal(1,2,3)", "as in DECIMAL(10, 2)", "decimal(1,2,3)"),
-        ("a decimal(x)", "expected a whole number", "x)"),
-        ("a decimal()", "expected a whole number", ")"),
+        ("a decimal(x)", "expected an integer", "x)"),
+        ("a decimal()", "expected an integer", ")"),
         ("a char", "CHAR takes its length", "char"),
         ("a varchar(1, 2)", "VARCHAR takes its length", "varchar(1, 2)"),
         ("a interval month to year", "INTERVAL MONTH TO YEAR does not exist", "interval month"),
         ("a interval day to month", "write the larger unit first", "interval day"),
         ("a interval day to day", "INTERVAL DAY TO DAY does not exist", "interval day"),
-        ("a string collate klingon", "unknown collation 'klingon'; known are UTF8_BINARY", "string collate"),
+        ("a string collate klingon", "unknown collation 'klingon'; use UTF8_BINARY", "string collate"),
         ("id INT,\n  name STRNG,\n  x INT", "unknown type 'STRNG'", "STRNG,"),
     ],
 )
@@ -140,7 +140,7 @@ def test_an_error_says_what_is_wrong_and_where(text: str, what: str, place: str)
     assert mark.strip() == "^"
 
 
-def test_types_without_end_are_refused_and_do_not_overflow() -> None:
+def test_types_nested_too_deeply_are_an_error_and_not_an_overflow() -> None:
     with pytest.raises(ValueError, match="nested too deeply"):
         parse("a " + "array<" * 100_000)
 
@@ -170,5 +170,5 @@ TYPES = st.recursive(
 
 
 @given(_structs(TYPES))
-def test_what_is_written_is_read_as_the_same(schema: T.StructType) -> None:
+def test_a_printed_schema_is_parsed_back_equal(schema: T.StructType) -> None:
     assert parse(to_ddl(schema)).json() == schema.json()

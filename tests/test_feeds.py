@@ -356,7 +356,7 @@ def test_wrong_options_fail_at_load(spark_session: SparkSession) -> None:
             spark_session.readStream.format("feeds_words").options(**options).load()
         first_line = str(caught.value).partition("\n")[0]
         assert all(part in first_line for part in said), first_line
-    with pytest.raises(Exception, match=r"has a schema of its own.*Remove .schema"):
+    with pytest.raises(Exception, match=r"has a fixed schema.*Remove .schema"):
         reader.schema("x INT").load()
     with pytest.raises(Exception, match=r"No source 'feeds_wrods' is defined.*Did you mean 'feeds_words'"):
         spark_session.readStream.format("headwater").option("source", "feeds_wrods").load()

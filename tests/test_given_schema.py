@@ -1,4 +1,7 @@
-"""Spark's `.schema(…)`: for sources with a parameter `schema` it is that option; no other source takes it."""
+"""Spark's `.schema(…)`: sources with a parameter `schema` get it as that option; for others it is an error.
+
+`headwater.registry` is imported to look at requests of the JVM without one.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ import headwater as hw
 from headwater import registry
 from headwater.decode import decoder
 from headwater.options import OptionError
-from headwater.registry import built_in, is_class, options_in
+from headwater.registry import built_in, is_class, request_options
 
 
 class GivenRecords(hw.Source, name="given_records"):
@@ -47,17 +50,17 @@ def asked(source: str, schema: StructType, **options: str) -> dict[str, Any]:
 
 def test_the_schema_arrives_as_ddl() -> None:
     schema = StructType([StructField("a b", ArrayType(IntegerType(), False), False, {"comment": "it's"})])
-    assert options_in(asked("given_records", schema, records="x")) == {
+    assert request_options(asked("given_records", schema, records="x")) == {
         "records": "x",
         "schema": "`a b` ARRAY<INT> NOT NULL COMMENT 'it\\'s'",
     }
 
 
-def test_both_a_schema_and_the_option_are_a_mistake() -> None:
+def test_a_schema_and_the_option_schema_together_are_an_error() -> None:
     with pytest.raises(
         OptionError, match=r"Source 'given_records' got \.schema\(…\) and the option 'SCHEMA'"
     ):
-        options_in(asked("given_records", StructType(), SCHEMA="a INT"))
+        request_options(asked("given_records", StructType(), SCHEMA="a INT"))
 
 
 @pytest.fixture
@@ -77,7 +80,7 @@ def rows_in(spark: SparkSession, frame: Any, name: str, folder: Path) -> list[An
         query.stop()
 
 
-def test_a_query_reads_by_the_schema_of_the_user(
+def test_a_query_uses_the_schema_of_the_user(
     spark_session: SparkSession, reader: Any, tmp_path: Path
 ) -> None:
     frame = reader.schema("a INT, b STRUCT<c: STRING>").option("onBadRow", "null").load()
@@ -86,7 +89,7 @@ def test_a_query_reads_by_the_schema_of_the_user(
     assert rows == [(1, ("x",), 0), (None, None, 1), (None, (None,), 2)]
 
 
-def test_the_schema_may_be_a_struct_type_and_drop_what_does_not_fit(
+def test_the_schema_may_be_a_struct_type_and_bad_rows_can_be_dropped(
     spark_session: SparkSession, reader: Any, tmp_path: Path
 ) -> None:
     schema = StructType([StructField("a", IntegerType())])
@@ -103,27 +106,27 @@ def test_a_record_that_does_not_decode_fails_the_query_by_default(reader: Any, t
         query.awaitTermination(60)
 
 
-def test_mistakes_are_told_at_load(spark_session: SparkSession, reader: Any) -> None:
+def test_mistakes_fail_at_load(spark_session: SparkSession, reader: Any) -> None:
     with pytest.raises(Exception, match="decode='json' needs a schema"):
         reader.load()
-    with pytest.raises(Exception, match="column 'a' is of type INTERVAL"):
+    with pytest.raises(Exception, match="column 'a' has the type INTERVAL"):
         reader.schema("a INTERVAL DAY TO SECOND").load()
     with pytest.raises(Exception, match=r"got .schema\(…\) and the option 'schema': keep one"):
         reader.schema("a INT").option("schema", "a INT").load()
-    with pytest.raises(Exception, match=r"Source 'given_none' has a schema of its own, struct<n:bigint>"):
+    with pytest.raises(Exception, match=r"Source 'given_none' has a fixed schema, n BIGINT\. Remove"):
         spark_session.readStream.format("given_none").schema("a INT").load()
 
 
-def test_a_built_in_source_takes_it_before_anyone_has_imported_that(
+def test_a_built_in_source_accepts_a_schema_before_it_is_imported(
     clean_env: dict[str, str], tmp_path: Path
 ) -> None:
     script = """
-from headwater.registry import options_in
+from headwater.registry import request_options
 schema = '{"type":"struct","fields":[{"name":"a","type":"integer","nullable":true,"metadata":{}}]}'
-print(options_in({"source": "sse", "options": {"decode": "json"}, "schema": schema}))
+print(request_options({"source": "sse", "options": {"decode": "json"}, "schema": schema}))
 """
-    said = run_command([sys.executable, "-c", script], clean_env, tmp_path).strip()
-    assert said == "{'decode': 'json', 'schema': 'a INT'}"
+    message = run_command([sys.executable, "-c", script], clean_env, tmp_path).strip()
+    assert message == "{'decode': 'json', 'schema': 'a INT'}"
 
 
 def test_each_built_in_source_in_python_has_its_format_in_the_jar(spark_session: SparkSession) -> None:

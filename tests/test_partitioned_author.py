@@ -1,4 +1,7 @@
-"""Partitioned sources as authors write them, without Spark: what is checked, and which rows they give."""
+"""Partitioned sources as authors write them, without Spark: what is checked, and which rows they yield.
+
+Private modules are imported to validate keys, offsets and start positions without a session.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ import pytest
 import headwater as hw
 from headwater import registry
 from headwater.cli.peek import first_rows
-from headwater.source import checked_names, checked_offset, schema_of_source
+from headwater.definition import schema_of_source
+from headwater.reading import validate_offset, validate_partitions
 from headwater.spark.stream import _start_from
 
 
@@ -85,7 +89,7 @@ def test_all_partitions_are_read_one_after_the_other_from_earliest_to_latest() -
     assert cls.closed == 2
 
 
-def test_it_is_a_source_and_a_value() -> None:
+def test_a_partitioned_source_is_a_source_and_a_value() -> None:
     cls = shelves()
     assert isinstance(cls(), hw.Source)
     assert cls(prefix="x") == cls("x") != cls()
@@ -95,7 +99,7 @@ def test_it_is_a_source_and_a_value() -> None:
     assert [option.name for option in found.options] == ["prefix", "token"]
 
 
-def test_the_ends_are_those_of_the_beginning_and_an_empty_partition_is_not_read() -> None:
+def test_ends_are_fixed_at_the_start_and_an_empty_partition_is_not_read() -> None:
     ends = {"a": 2, "b": 3, "c": 5}
 
     class Growing(hw.PartitionedSource, name="growing", schema="n LONG"):
@@ -116,7 +120,7 @@ def test_the_ends_are_those_of_the_beginning_and_an_empty_partition_is_not_read(
     assert list(Growing()) == [2, 2, 3, 4]
 
 
-def test_rows_may_be_tables_lists_and_dataclasses_and_the_schema_that_of_what_read_returns() -> None:
+def test_rows_may_be_tables_lists_and_dataclasses_and_the_annotation_of_read_gives_the_schema() -> None:
     @dataclass
     class Book:
         title: str
@@ -148,7 +152,7 @@ def test_rows_may_be_tables_lists_and_dataclasses_and_the_schema_that_of_what_re
     assert list(first_rows(Books(), 9)) == [["x", 1], ["y", 2], ["z", None], ["w", 3]]
 
 
-def test_async_code_can_iterate_it_too() -> None:
+def test_async_code_can_iterate_a_partitioned_source() -> None:
     cls = shelves()
 
     async def rows() -> list[Any]:
@@ -157,37 +161,39 @@ def test_async_code_can_iterate_it_too() -> None:
     assert asyncio.run(rows()) == [("a", 1), ("a", 2), ("b", 1)]
 
 
-def test_a_row_with_a_cursor_is_refused() -> None:
+def test_a_row_with_a_cursor_is_an_error() -> None:
     made = define(read=lambda self, p, start, end: iter([hw.At(1, 1)]))
-    with pytest.raises(TypeError, match=r"^a partitioned source yields rows alone, and no hw\.At"):
+    with pytest.raises(TypeError, match=r"^a partitioned source yields rows, not hw\.At"):
         list(made())
 
 
 def test_what_read_returns_must_be_rows() -> None:
-    with pytest.raises(TypeError, match=r"^read of made\(\) returned 7, not rows: make it a generator"):
+    with pytest.raises(
+        TypeError, match=r"^read of made\(\) returned 7 of type int, not rows: make it a generator"
+    ):
         list(define(read=lambda self, p, start, end: 7)())
 
 
-# What is checked when the class is made
+# Checks at definition
 
 
 @pytest.mark.parametrize(
-    ("missing", "said"),
+    ("missing", "message"),
     [
-        ("partitions", "partitions(self): the names of its partitions"),
-        ("earliest", "earliest(self, p): the first offset of a partition that can still be read"),
-        ("latest", "latest(self, p): one past the last offset of a partition"),
+        ("partitions", "partitions(self): it returns the keys of all partitions"),
+        ("earliest", "earliest(self, p): it returns the first offset of a partition that can still be read"),
+        ("latest", "latest(self, p): it returns one past the last offset of a partition"),
         (
             "read",
-            "read(self, p, start, end): the generator that yields the rows of a partition with offsets "
+            "read(self, p, start, end): a generator that yields the rows of a partition with offsets "
             "start <= o < end",
         ),
     ],
 )
-def test_a_method_that_is_missing_is_named_with_what_it_is_for(missing: str, said: str) -> None:
+def test_the_error_for_a_missing_method_names_it_and_its_purpose(missing: str, message: str) -> None:
     with pytest.raises(TypeError) as caught:
         define(**{missing: None})
-    assert str(caught.value) == f"partitioned source 'made' has no method {said}"
+    assert str(caught.value) == f"partitioned source 'made' has no method {message}"
 
 
 @pytest.mark.parametrize(
@@ -205,17 +211,17 @@ def test_a_method_that_is_missing_is_named_with_what_it_is_for(missing: str, sai
         ({"after": lambda self, p: 1}, "after(self, p)", "after(self, p, start, rows)"),
     ],
 )
-def test_other_parameters_are_refused(wrong: dict[str, Any], is_now: str, called: str) -> None:
+def test_other_parameters_are_an_error(wrong: dict[str, Any], is_now: str, called: str) -> None:
     with pytest.raises(TypeError) as caught:
         define(**wrong)
     (name,) = wrong
     assert str(caught.value) == (
-        f"{name} of partitioned source 'made' is {is_now}; it is called as {called}, and options are "
-        "parameters of __init__"
+        f"{name} of partitioned source 'made' is defined as {is_now}; it is called as {called}, and options "
+        "are parameters of __init__"
     )
 
 
-def test_parameters_count_and_not_their_names() -> None:
+def test_only_the_number_of_parameters_counts_not_their_names() -> None:
     define(
         read=lambda self, shard, first, stop, more=1: iter(()),
         latest=staticmethod(lambda p: 1),
@@ -224,7 +230,7 @@ def test_parameters_count_and_not_their_names() -> None:
     )
 
 
-def test_async_methods_are_refused() -> None:
+def test_async_methods_are_an_error() -> None:
     async def read(self: Any, p: Any, start: int, end: int) -> Any:
         yield 1
 
@@ -238,12 +244,12 @@ def test_async_methods_are_refused() -> None:
 
 
 @pytest.mark.parametrize("hook", ["on_start", "on_failure", "on_stop", "ack"])
-def test_what_only_feeds_call_is_refused(hook: str) -> None:
-    with pytest.raises(TypeError, match=f"has a method {hook}, which is for sources with a feed"):
+def test_a_method_that_only_feeds_call_is_an_error(hook: str) -> None:
+    with pytest.raises(TypeError, match=f"has a method {hook}, which only a source with a feed can have"):
         define(**{hook: lambda self, *args: None})
 
 
-def test_a_base_without_a_name_is_not_checked_and_cannot_be_made() -> None:
+def test_a_base_class_without_a_name_is_not_checked_and_cannot_be_instantiated() -> None:
     class Base(hw.PartitionedSource, schema="n LONG"):
         def partitions(self) -> list[int]:
             return [0]
@@ -268,14 +274,14 @@ def test_a_base_without_a_name_is_not_checked_and_cannot_be_made() -> None:
 def test_options_and_schema_are_checked_as_for_every_source() -> None:
     def init(self: Any, start_from: str) -> None: ...
 
-    with pytest.raises(ValueError, match="has the name of headwater's own option startFrom"):
+    with pytest.raises(ValueError, match="has the reserved name startFrom"):
         define(__init__=init)
     kind: Any = type(hw.PartitionedSource)
     with pytest.raises(TypeError, match=r"^the schema of source 'made': there is none"):
         kind("Made", (hw.PartitionedSource,), body(), name="made")
 
 
-# Names and offsets
+# Keys and offsets
 
 
 @pytest.mark.parametrize(
@@ -290,8 +296,8 @@ def test_options_and_schema_are_checked_as_for_every_source() -> None:
         ([" "], [" "]),
     ],
 )
-def test_names_of_partitions_are_texts_or_numbers(given: Any, taken: list[Any]) -> None:
-    names = checked_names(given)
+def test_partition_keys_are_strings_or_integers(given: Any, taken: list[Any]) -> None:
+    names = validate_partitions(given)
     assert names == taken
     assert {type(name) for name in names} <= {int, str}
 
@@ -316,23 +322,25 @@ def test_names_of_partitions_are_texts_or_numbers(given: Any, taken: list[Any]) 
         [b"a"],
     ],
 )
-def test_other_names_are_refused_with_what_is_allowed(given: Any) -> None:
-    with pytest.raises(ValueError, match=r"^partitions\(\) gave .*names of 1 to 255 characters, or whole"):
-        checked_names(given)
+def test_other_partition_keys_are_an_error_that_says_what_is_allowed(given: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"^partitions\(\) returned .*strings of 1 to 255 characters, or integers from 0"
+    ):
+        validate_partitions(given)
 
 
-def test_offsets_are_whole_numbers_of_64_bits() -> None:
+def test_offsets_are_64_bit_integers() -> None:
     for given in (0, 2**63 - 1, np.int64(5), np.uint8(5)):
-        offset = checked_offset(given, "latest('a')")
+        offset = validate_offset(given, "latest('a')")
         assert (offset, type(offset)) == (int(given), int)
     for wrong in (-1, 2**63, True, 1.0, "1", None):
         with pytest.raises(
-            ValueError, match=r"^latest\('a'\) gave .*whole number from 0 to 9223372036854775807"
+            ValueError, match=r"^latest\('a'\) returned .*integer from 0 to 9223372036854775807"
         ):
-            checked_offset(wrong, "latest('a')")
+            validate_offset(wrong, "latest('a')")
 
 
-# Elsewhere
+# The command and hw.stream
 
 
 FILE = """
@@ -356,14 +364,14 @@ def command(*arguments: str, cwd: Path) -> str:
     return done.stdout
 
 
-def test_the_command_lists_describes_and_shows_it(tmp_path: Path) -> None:
+def test_the_command_lists_describes_and_peeks_a_partitioned_source(tmp_path: Path) -> None:
     (tmp_path / "books.py").write_text(FILE)
     listed = command("list", "books.py", cwd=tmp_path)
     (line,) = [line for line in listed.splitlines() if line.startswith("shelves ")]
     assert "  shelf STRING, number BIGINT  " in line
     assert line.endswith("  Books by number.")
-    said = command("describe", "books.py:shelves", cwd=tmp_path)
-    assert "resumable   yes, each of its partitions goes on at its own offset\n" in said
+    message = command("describe", "books.py:shelves", cwd=tmp_path)
+    assert "resumable   yes, each partition resumes at its own offset\n" in message
     shown = command("peek", "books.py:shelves", "-n", "3", cwd=tmp_path)
     assert shown.splitlines()[2:] == ["a           1", "a           2", "b           1"]
 
@@ -378,12 +386,12 @@ def test_the_command_lists_describes_and_shows_it(tmp_path: Path) -> None:
         (datetime(2026, 1, 31, 12, tzinfo=timezone(timedelta(hours=-2))), "2026-01-31T12:00:00-02:00"),
     ],
 )
-def test_where_to_start_becomes_what_spark_options_hold(given: Any, text: str | None) -> None:
+def test_start_from_becomes_an_option_string(given: Any, text: str | None) -> None:
     assert _start_from(given) == text
 
 
-def test_a_time_to_start_from_has_a_zone_and_other_things_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"has no zone: give it one, as in datetime\.now\(timezone\.utc\)$"):
+def test_a_start_time_needs_a_time_zone_and_other_types_are_an_error() -> None:
+    with pytest.raises(ValueError, match=r"has no time zone: add one, as in datetime\.now\(timezone\.utc\)$"):
         _start_from(datetime(2026, 1, 31))
     with pytest.raises(
         TypeError, match=r"^start_from=7 is of type int; it must be a str, a datetime or a dict$"
@@ -391,7 +399,7 @@ def test_a_time_to_start_from_has_a_zone_and_other_things_are_refused() -> None:
         _start_from(7)
 
 
-@pytest.mark.parametrize("module", ["source"])
+@pytest.mark.parametrize("module", ["source", "reading"])
 def test_the_examples_in_docstrings_run(module: str) -> None:
     results = doctest.testmod(importlib.import_module(f"headwater.{module}"))
     assert results.attempted > 0

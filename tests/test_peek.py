@@ -1,4 +1,4 @@
-"""`headwater peek`: the first rows of a source without Spark, and what it says where there are none."""
+"""`headwater peek`: the first rows of a source without Spark, and its error messages."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import default_sigint
 
 from headwater import registry
 from headwater.cli.main import main
@@ -64,7 +65,7 @@ class Done:
     def objects(self) -> list[Any]:
         return [json.loads(line) for line in self.out.splitlines()]
 
-    def said(self) -> str:
+    def message(self) -> str:
         """The one line of an error."""
         assert self.status == 1
         (line,) = self.err.splitlines()
@@ -99,17 +100,17 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 # Rows
 
 
-def test_the_first_rows_come_as_a_table(run: Run) -> None:
+def test_the_first_rows_are_printed_as_a_table(run: Run) -> None:
     done = run("feeds:letters", "-n", "2", "-o", "length=3")
     assert (done.status, done.err) == (0, "")
     assert done.out == "n  word\n-  ----\n0  aaa\n1  bbb\n"
 
 
-def test_ten_rows_are_shown_where_no_number_is_given(run: Run) -> None:
+def test_ten_rows_are_shown_by_default(run: Run) -> None:
     assert len(run("feeds:letters").table) == 10
 
 
-def test_a_source_that_ends_before_is_told_so(run: Run) -> None:
+def test_a_source_that_ends_early_is_reported(run: Run) -> None:
     done = run("feeds:letters", "-o", "count=3")
     assert (done.status, len(done.table)) == (0, 3)
     assert done.err == "headwater: letters(count=3) ended after 3 rows\n"
@@ -128,7 +129,7 @@ def test_a_module_is_a_name_or_a_file(run: Run, target: str) -> None:
     assert run(target, "-n", "1").table == [["0", "aa"]]
 
 
-def test_a_file_elsewhere_may_import_what_lies_beside_it(run: Run, tmp_path: Path) -> None:
+def test_a_file_in_another_folder_may_import_modules_beside_it(run: Run, tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "beside_it.py").write_text("WORD = 'x'")
     code = """
@@ -141,7 +142,7 @@ def test_a_file_elsewhere_may_import_what_lies_beside_it(run: Run, tmp_path: Pat
     assert run("inner.feeds:words", code=code, file="inner/feeds.py").table == [["x"]]
 
 
-def test_a_file_with_the_name_of_a_module_of_pythons_is_read(run: Run) -> None:
+def test_a_file_may_have_the_name_of_a_standard_module(run: Run) -> None:
     assert run("queue.py:letters", "-n", "1", file="queue.py").table == [["0", "aa"]]
 
 
@@ -177,7 +178,7 @@ def test_items_of_every_kind_are_rows(run: Run) -> None:
     assert run("feeds:arrays", "--json", code=ITEMS).objects == [{"xs": [1, 2]}]
 
 
-def test_values_of_every_type_are_written(run: Run) -> None:
+def test_values_of_every_type_are_printed(run: Run) -> None:
     code = """
         @hw.source('''b BOOLEAN, d DOUBLE, m MAP<INT, STRING>, s STRUCT<a: INT, l: ARRAY<STRING>>,
                       x DECIMAL(4, 2), t TIMESTAMP, y DATE, i INTERVAL DAY TO SECOND, z BINARY, u STRING''')
@@ -206,7 +207,7 @@ def test_values_of_every_type_are_written(run: Run) -> None:
     assert lines[2].endswith("é\\n\\x1b[2J")  # a terminal is not moved by it
 
 
-def test_the_columns_of_a_table_stand_below_each_other(run: Run) -> None:
+def test_the_columns_of_a_table_are_aligned(run: Run) -> None:
     code = """
         @hw.source("number INT, word STRING, last STRING")
         def wide():
@@ -222,10 +223,10 @@ def test_the_columns_of_a_table_stand_below_each_other(run: Run) -> None:
     ]
 
 
-# What is wrong
+# Errors
 
 
-def test_a_bad_row_is_found_and_those_before_it_are_shown(run: Run) -> None:
+def test_a_bad_row_is_reported_after_the_rows_before_it(run: Run) -> None:
     code = """
         @hw.source("n INT, word STRING")
         def bad():
@@ -234,7 +235,7 @@ def test_a_bad_row_is_found_and_those_before_it_are_shown(run: Run) -> None:
     """
     for form in ([], ["--json"]):
         done = run("feeds:bad", *form, code=code)
-        assert done.said() == (
+        assert done.message() == (
             "bad(): row 3, field 'n': str does not fit; INT takes an int from -2147483648 to 2147483647 "
             "(found: 'x')"
         )
@@ -243,33 +244,38 @@ def test_a_bad_row_is_found_and_those_before_it_are_shown(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("read", "said"),
+    ("read", "message"),
     [
         ("yield (1, 2)", "broken(): row 0: the row has 2 values for 1 column: n (found: (1, 2))"),
-        ("return None", "broken(): read of broken() returned None, not rows: make it a generator"),
+        (
+            "return None",
+            "broken(): read of broken() returned None of type NoneType, not rows: make it a generator",
+        ),
         (
             "yield hw.At(1, 1)",
             "broken(): a source that yields hw.At(cursor, rows) is resumable: let its read take",
         ),
     ],
 )
-def test_what_a_feed_would_refuse_is_refused_in_a_line(run: Run, read: str, said: str) -> None:
+def test_what_would_fail_a_feed_is_reported_on_one_line(run: Run, read: str, message: str) -> None:
     code = f"""
         @hw.source("n INT")
         def broken():
             {read}
     """
-    assert run("feeds:broken", code=code).said().startswith(said)
+    assert run("feeds:broken", code=code).message().startswith(message)
 
 
-def test_a_resumable_source_that_forgets_its_cursor_is_told_so(run: Run) -> None:
+def test_a_resumable_source_without_cursors_is_an_error(run: Run) -> None:
     code = """
         @hw.source("n INT")
         def forgetful(*, since=None):
             yield 5
     """
-    said = run("feeds:forgetful", code=code).said()
-    assert "yields hw.At(cursor, row_or_rows) only; it has yielded 5. Wrap its rows in hw.At, or take" in said
+    message = run("feeds:forgetful", code=code).message()
+    assert (
+        "yields hw.At(cursor, row_or_rows) only; it has yielded 5. Wrap its rows in hw.At, or take" in message
+    )
 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])
@@ -294,7 +300,7 @@ def test_an_error_in_read_shows_the_authors_traceback_alone_and_no_secret(run: R
 
 
 @pytest.mark.parametrize("ending", ["sys.exit(3)", "raise SystemExit"])
-def test_a_read_that_ends_the_program_is_an_error_of_it(run: Run, ending: str) -> None:
+def test_a_read_that_exits_is_an_error_of_the_source(run: Run, ending: str) -> None:
     code = f"""
         import sys
         @hw.source("n INT")
@@ -307,7 +313,7 @@ def test_a_read_that_ends_the_program_is_an_error_of_it(run: Run, ending: str) -
     assert "SystemExit" in done.err
 
 
-def test_an_error_in_init_or_in_the_schema_is_the_authors(run: Run) -> None:
+def test_an_error_in_init_or_in_the_schema_is_reported_as_the_authors(run: Run) -> None:
     code = """
         class Picky(hw.Source, name="picky"):
             def __init__(self, columns: str = "n INT"):
@@ -325,12 +331,12 @@ def test_an_error_in_init_or_in_the_schema_is_the_authors(run: Run) -> None:
     assert done.err.startswith("Traceback ")
     assert done.err.endswith("ValueError: columns must not be empty\n")
     assert "headwater" not in done.err.replace("feeds.py", "")
-    said = run("feeds:picky", "-o", "columns=n INTT", code=code).said()
-    assert said.startswith("the schema of picky(columns='n INTT'): unknown type 'INTT'; a type is one of ")
+    message = run("feeds:picky", "-o", "columns=n INTT", code=code).message()
+    assert message.startswith("the schema of picky(columns='n INTT'): unknown type 'INTT'; a type is one of ")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (
             ["fedes:letters"],
@@ -338,22 +344,22 @@ def test_an_error_in_init_or_in_the_schema_is_the_authors(run: Run) -> None:
         ),
         (["feeds.inner:letters"], "there is no module 'feeds.inner', neither in "),
         (["no.such:letters"], "there is no module 'no.such' (there is no 'no'), neither in "),
-        (["fedes.py:letters"], "there is no file {here}/fedes.py. Fix: give the path of a file"),
+        (["fedes.py:letters"], "there is no file {here}/fedes.py. Fix: write the path of a Python file"),
         (["feeds.txt:letters"], "there is no module 'feeds.txt'"),
-        (["a/b:letters"], "'a/b' is neither a module nor a file of Python. Fix: give a dotted name"),
-        ([":letters"], "'' is neither a module nor a file of Python. Fix: "),
+        (["a/b:letters"], "'a/b' is neither a Python module nor a Python file. Fix: write a dotted name"),
+        ([":letters"], "'' is neither a Python module nor a Python file. Fix: "),
         (
             ["feeds:lettres"],
-            "there is no source 'lettres' in feeds; those there are: closing, letters, waiting. To do",
+            "there is no source 'lettres' in feeds; its sources are: closing, letters, waiting. Fix: ",
         ),
         (["json:letters"], "there is no source in json. Fix: define one with @hw.source(…) or class "),
-        (["letters"], "there is no built-in source 'letters'; built in are: "),
-        (["feeds.py"], "there is no built-in source 'feeds.py'; built in are: "),
-        (["feeds:letters", "-n", "0"], "-n is '0', it must be a whole number from 1. Fix: write -n 10"),
-        (["feeds:letters", "-n", "ten"], "-n is 'ten', it must be a whole number from 1"),
+        (["letters"], "there is no built-in source 'letters'; the built-in sources are: "),
+        (["feeds.py"], "there is no built-in source 'feeds.py'; the built-in sources are: "),
+        (["feeds:letters", "-n", "0"], "-n is '0', it must be an integer from 1. Fix: write -n 10"),
+        (["feeds:letters", "-n", "ten"], "-n is 'ten', it must be an integer from 1"),
         (
             ["feeds:letters", "-o", "length=x"],
-            "option 'length' of source 'letters' is 'x', it must be a whole number",
+            "option 'length' of source 'letters' is 'x', it must be an integer",
         ),
         (
             ["feeds:letters", "-o", "lenght=1"],
@@ -361,7 +367,7 @@ def test_an_error_in_init_or_in_the_schema_is_the_authors(run: Run) -> None:
         ),
         (
             ["feeds:letters", "-o", "linger=1s"],
-            "source 'letters' has no option 'linger'. linger is headwater's own",
+            "source 'letters' has no option 'linger'. linger is an option of every source",
         ),
         (
             ["feeds:letters", "-o", "length"],
@@ -369,30 +375,32 @@ def test_an_error_in_init_or_in_the_schema_is_the_authors(run: Run) -> None:
         ),
         (
             ["feeds:letters", "-o", "count=1", "-o", "count=2"],
-            "option 'count' is given twice. Fix: keep one -o count",
+            "option 'count' is set twice. Fix: keep one -o count",
         ),
         (
             ["feeds:letters", "-o", "count=1", "-o", "COUNT=2"],
-            "source 'letters' got 'count' and 'COUNT', one option",
+            "source 'letters' got 'count' and 'COUNT', which are one option",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_mistake_is_told_in_a_line(run: Run, tmp_path: Path, arguments: list[str], said: str) -> None:
-    assert run(*arguments).said().startswith(said.format(here=tmp_path))
+def test_a_mistake_is_reported_on_one_line(
+    run: Run, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    assert run(*arguments).message().startswith(message.format(here=tmp_path))
 
 
 @pytest.mark.parametrize("target", ["random_alpha", "headwater.sources:random_alpha"])
-def test_the_rows_of_a_source_in_the_jvm_are_to_be_looked_at_in_spark(run: Run, target: str) -> None:
-    said = run(target).said()
-    assert said.startswith(
-        "the rows of source 'random_alpha' are made in Spark's JVM, so without Spark there are"
+def test_peek_cannot_show_the_rows_of_a_jvm_source(run: Run, target: str) -> None:
+    message = run(target).message()
+    assert message.startswith(
+        "the rows of source 'random_alpha' are made in Spark's JVM, so there are none to show"
     )
-    assert "Fix: look at them in Spark, as with hw.stream(hw.session(), random_alpha(…))" in said
+    assert "Fix: read it in Spark with hw.stream(hw.session(), random_alpha(…))" in message
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         ("import not_there", "ModuleNotFoundError: No module named 'not_there'"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
@@ -400,29 +408,32 @@ def test_the_rows_of_a_source_in_the_jvm_are_to_be_looked_at_in_spark(run: Run, 
         ("hw.source('n INTT')(len)", "ValueError: the schema of source 'len': unknown type 'INTT'"),
     ],
 )
-def test_an_error_of_the_module_itself_shows_its_traceback_alone(run: Run, code: str, said: str) -> None:
+def test_an_error_of_the_module_itself_shows_its_traceback_alone(run: Run, code: str, message: str) -> None:
     for target in ("feeds:letters", "feeds.py:letters"):
         done = run(target, code=code)
         assert done.status == 1
-        assert said in done.err
+        assert message in done.err
         files = [line for line in done.err.splitlines() if line.strip().startswith("File ")]
         assert len(files) == 1
         assert "feeds.py" in files[0]
 
 
-def test_a_module_that_ends_the_program_is_told_what_to_do(run: Run) -> None:
-    said = run("feeds:letters", code="import sys; sys.exit(3)").said()
-    assert said.startswith("importing feeds ended the program (exit status 3). Fix: put what it does when it")
+def test_a_module_that_exits_is_an_error_with_a_remedy(run: Run) -> None:
+    message = run("feeds:letters", code="import sys; sys.exit(3)").message()
+    assert message.startswith(
+        "importing feeds ended the program (exit status 3). Fix: put the code of the program below"
+    )
 
 
-# In a process of its own
+# In its own process
 
 
 def start(folder: Path, *arguments: str, code: str = FEEDS) -> subprocess.Popen[str]:
     (folder / "feeds.py").write_text(HEAD + textwrap.dedent(code), encoding="utf-8")
     command = [sys.executable, "-m", "headwater", "peek", *arguments]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=pipe, text=True, encoding="utf-8")
+    with default_sigint():
+        return subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=pipe, text=True, encoding="utf-8")
 
 
 BLOCKED = """
@@ -439,9 +450,7 @@ class Blocked(hw.Source, name="waiting", schema="n INT"):
 
 @pytest.mark.parametrize("code", [FEEDS, BLOCKED], ids=["async", "blocking"])
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_rows_that_are_there_are_shown_and_an_interrupt_is_clean(
-    tmp_path: Path, code: str, form: str
-) -> None:
+def test_an_interrupt_prints_the_rows_so_far_and_exits_cleanly(tmp_path: Path, code: str, form: str) -> None:
     waiting = "print('is waiting', flush=True); "
     for wait in ("await asyncio.Event()", "threading.Event()"):
         code = code.replace(wait, waiting + wait)
@@ -461,7 +470,7 @@ def test_rows_that_are_there_are_shown_and_an_interrupt_is_clean(
     assert out == ("ended\n" if form == "json" else "ended\nn\n-\n1\n2\n")
 
 
-def test_nobody_needs_to_read_to_the_end(tmp_path: Path) -> None:
+def test_the_reader_of_the_output_may_stop_early(tmp_path: Path) -> None:
     endless = """
         @hw.source("n INT")
         def endless():

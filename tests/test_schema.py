@@ -1,4 +1,4 @@
-"""Schemas of what an author writes, and the Arrow schemas in which rows travel."""
+"""Schemas from what an author writes, and the Arrow schemas of batches; both are internal to headwater."""
 
 import datetime as dt
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator
@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812
 
 from headwater.ddl import parse
-from headwater.schema import arrow_schema, of_row_type, row_type, struct_type
+from headwater.schema import arrow_schema, row_type, schema_of_row_type, struct_type
 
 
 @dataclass
@@ -36,11 +36,11 @@ class Tick(NamedTuple):
     route: list[Point | None]
 
 
-def test_a_class_of_rows_gives_their_schema() -> None:
+def test_the_class_of_the_rows_defines_their_schema() -> None:
     point = T.StructType(
         [T.StructField("x", T.DoubleType(), False), T.StructField("y", T.DoubleType(), True)]
     )
-    assert of_row_type(Tick) == T.StructType(
+    assert schema_of_row_type(Tick) == T.StructType(
         [
             T.StructField("name", T.StringType(), False),
             T.StructField("count", T.LongType(), False),
@@ -97,25 +97,25 @@ class Unreadable:
     [
         (
             Wrong,
-            r"Wrong.field is of type int \| str, for which there is no column; allowed are str, int, float",
+            r"Wrong.field has the unsupported column type int \| str; use str, int, float",
         ),
-        (Pair, r"Pair.field is of type tuple\[int, str\], for which there is no column"),
+        (Pair, r"Pair.field has the unsupported column type tuple\[int, str\]; use "),
         (NullKeys, "the keys of a map cannot be None"),
-        (Tree, "Tree holds itself"),
-        (Unreadable, "the annotations of Unreadable cannot be read here: name 'Missing'"),
-        (int, "<class 'int'> is no class of rows; it must be a dataclass or a NamedTuple"),
+        (Tree, "Tree contains itself"),
+        (Unreadable, "the annotations of Unreadable cannot be evaluated: name 'Missing'"),
+        (int, "<class 'int'> cannot be the class of the rows; it must be a dataclass or a NamedTuple"),
     ],
 )
-def test_a_class_that_no_schema_fits_is_refused_by_name(kind: type, message: str) -> None:
+def test_a_class_with_an_unsupported_type_is_an_error_that_names_it(kind: type, message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        of_row_type(kind)
+        schema_of_row_type(kind)
 
 
-def test_a_class_of_rows_needs_fields_that_differ() -> None:
-    with pytest.raises(ValueError, match="Nothing has no field"):
-        of_row_type(Nothing)
-    with pytest.raises(ValueError, match="Twice has 'A' twice; names must differ, ignoring case"):
-        of_row_type(Twice)
+def test_the_class_of_the_rows_needs_fields_with_different_names() -> None:
+    with pytest.raises(ValueError, match="Nothing has no fields"):
+        schema_of_row_type(Nothing)
+    with pytest.raises(ValueError, match="Twice has two fields 'A'; names must differ, ignoring case"):
+        schema_of_row_type(Twice)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_the_class_of_the_rows_is_found_in_the_annotation(annotation: Any) -> No
 @pytest.mark.parametrize(
     "annotation", [None, Tick, Iterator, Iterator[int], list[Tick], Iterator[Tick | int], "x"]
 )
-def test_other_annotations_give_no_class_of_rows(annotation: Any) -> None:
+def test_other_annotations_do_not_define_the_class_of_the_rows(annotation: Any) -> None:
     assert row_type(annotation) is None
 
 
@@ -146,15 +146,15 @@ def test_a_schema_is_ddl_or_a_struct_type() -> None:
     assert struct_type(schema) is schema
 
 
-def test_another_schema_is_refused() -> None:
-    with pytest.raises(TypeError, match="the schema is of type list; it must be a str, as 'id LONG"):
+def test_any_other_schema_is_an_error() -> None:
+    with pytest.raises(TypeError, match="the schema is of type list; it must be a str such as 'id LONG"):
         struct_type(["a"])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="has no column"):
+    with pytest.raises(ValueError, match="has no columns"):
         struct_type(T.StructType([]))
     double = T.StructType([T.StructField("a", T.IntegerType()), T.StructField("A", T.IntegerType())])
-    with pytest.raises(ValueError, match="the schema has 'A' twice"):
+    with pytest.raises(ValueError, match="the schema has two fields 'A'"):
         struct_type(double)
-    with pytest.raises(ValueError, match="'s' has 'A' twice"):
+    with pytest.raises(ValueError, match="'s' has two fields 'A'"):
         struct_type(T.StructType([T.StructField("s", T.ArrayType(double))]))
 
 
@@ -192,7 +192,7 @@ def test_arrow_types_are_those_of_sparks_arrow_utils() -> None:
     )
 
 
-def test_parts_that_are_never_null_say_so() -> None:
+def test_parts_that_are_never_null_are_not_nullable() -> None:
     kind = T.MapType(T.StringType(), T.ArrayType(T.LongType(), False), False)
     (field,) = arrow_schema(T.StructType([T.StructField("m", kind)]))
     assert (field.type.key_field.name, field.type.key_field.nullable) == ("key", False)
@@ -207,13 +207,13 @@ def test_parts_that_are_never_null_say_so() -> None:
         ("a array<interval month>", "a[]", "INTERVAL MONTH"),
         ("a interval", "a", "INTERVAL DAY TO SECOND"),
         ("a struct<v: variant>", "a.v", "declare it STRING"),
-        ("a map<int, struct<>>", "a.value", "give it a field"),
+        ("a map<int, struct<>>", "a.value", "add a field to it"),
     ],
 )
-def test_a_type_that_cannot_travel_is_refused_with_its_column_and_a_remedy(
+def test_an_unsupported_column_type_is_an_error_with_the_column_and_a_remedy(
     text: str, path: str, remedy: str
 ) -> None:
-    with pytest.raises(ValueError, match="which a source cannot give") as caught:
+    with pytest.raises(ValueError, match="which a source cannot produce") as caught:
         arrow_schema(parse(text))
-    assert f"column {path!r} is of type" in str(caught.value)
+    assert f"column {path!r} has the type" in str(caught.value)
     assert remedy in str(caught.value)

@@ -1,4 +1,7 @@
-"""Secrets that are references: where they are looked up, and where nothing of them is to be seen."""
+"""Secrets that are references: how they are read, and that they appear in no message, log or page.
+
+`headwater.registry` is imported to see which strings messages mask.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def secret_length(token: hw.Secret, keys: list[hw.Secret] | None = None) -> Iter
     raise RuntimeError(f"cannot log in with {token.reveal()!r}")
 
 
-def test_a_variable_is_looked_up_when_the_secret_is_revealed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_is_read_when_the_secret_is_revealed(monkeypatch: pytest.MonkeyPatch) -> None:
     secret = hw.Secret("env:SECRET_TOKEN")
     monkeypatch.setenv("SECRET_TOKEN", " hush\n")
     assert secret.reveal() == " hush\n"
@@ -41,12 +44,12 @@ def test_a_file_is_read_without_the_line_break_at_its_end(tmp_path: Path, conten
     assert hw.Secret(f"file:{tmp_path}/token").reveal() == text
 
 
-def test_what_is_not_there_is_an_error_that_names_the_reference(tmp_path: Path) -> None:
+def test_a_reference_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"hush\xff")
     (tmp_path / "large").write_bytes(b"hush" * 300_000)
-    for written, said in [
-        ("env:SECRET_NONE", "the environment has no variable 'SECRET_NONE'"),
-        ("env:", "no variable ''"),
+    for written, message in [
+        ("env:SECRET_NONE", "the environment variable 'SECRET_NONE' is not set"),
+        ("env:", "variable '' is not set"),
         (f"file:{tmp_path}/none", "No such file"),
         (f"file:{tmp_path}", "Is a directory"),
         (f"file:{tmp_path}/latin", "not in UTF-8"),
@@ -56,17 +59,17 @@ def test_what_is_not_there_is_an_error_that_names_the_reference(tmp_path: Path) 
         with pytest.raises(hw.HeadwaterError) as caught:
             hw.Secret(written).reveal()
         assert f"the secret {written!r}" in str(caught.value)
-        assert said in str(caught.value)
+        assert message in str(caught.value)
         assert "hush" not in str(caught.value)
         assert caught.value.__cause__ is None
 
 
-def test_references_are_equal_as_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_are_compared_as_references(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "hush")
     assert hw.Secret("env:SECRET_TOKEN") == hw.Secret("env:SECRET_TOKEN") != hw.Secret("hush")
 
 
-def test_options_take_references_and_a_list_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_accept_references_and_lists_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "hush")
     source = registry.find("secret_length", {"token": "env:SECRET_TOKEN", "keys": "env:SECRET_TOKEN,b"})
     assert source == secret_length(token="env:SECRET_TOKEN", keys=["env:SECRET_TOKEN", "b"])
@@ -74,7 +77,7 @@ def test_options_take_references_and_a_list_of_them(monkeypatch: pytest.MonkeyPa
     assert repr(source) == "secret_length(token=***, keys=***)"
 
 
-def test_what_a_reference_led_to_is_known_and_the_reference_may_be_said(
+def test_all_values_a_reference_had_are_masked_but_not_the_reference(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
@@ -89,7 +92,7 @@ def test_what_a_reference_led_to_is_known_and_the_reference_may_be_said(
     assert {*registry.secrets_in("secret_length", {**written, "wrong": "x"})} == {"first", "second"}
 
 
-def test_of_headers_the_values_are_known_too() -> None:
+def test_the_values_of_headers_are_masked_too() -> None:
     held = registry.hold(secret_length(token="Authorization: Bearer abc\nX-Key: 12345"))
     known = registry.secrets_in(held, {})
     assert {"Authorization: Bearer abc", "Bearer abc", "X-Key: 12345", "12345"} <= {*known}
@@ -98,10 +101,10 @@ def test_of_headers_the_values_are_known_too() -> None:
 
 def test_a_query_with_a_missing_reference_fails_and_names_it(stream: Stream) -> None:
     failure = stream(secret_length(token="env:SECRET_NONE")).failure()
-    assert "HeadwaterError: the secret 'env:SECRET_NONE' is not there" in failure
+    assert "HeadwaterError: cannot read the secret 'env:SECRET_NONE'" in failure
 
 
-def test_a_secret_is_nowhere_to_be_seen(
+def test_a_secret_appears_nowhere(
     spark_session: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -134,7 +137,7 @@ def test_a_secret_is_nowhere_to_be_seen(
     assert not [text for text in seen if "hush-hush" in text]
 
 
-def test_a_secret_is_neither_in_the_event_log_nor_in_the_logs_of_spark(run: Run, tmp_path: Path) -> None:
+def test_a_secret_appears_neither_in_the_event_log_nor_in_sparks_logs(run: Run, tmp_path: Path) -> None:
     script = f"""
         import os
         os.environ["SECRET_TOKEN"] = "hush-" + "hush"
@@ -165,7 +168,7 @@ def test_a_secret_is_neither_in_the_event_log_nor_in_the_logs_of_spark(run: Run,
     assert [file for file, text in files.items() if "hush-hush" in text] == []
 
 
-def test_a_secret_is_on_no_page_of_spark_s_web_ui(run: Run) -> None:
+def test_a_secret_appears_on_no_page_of_sparks_web_ui(run: Run) -> None:
     """Pages of queries that run and of one that has failed, each of which does show its query."""
     script = """
         import os

@@ -1,4 +1,4 @@
-"""`hw.session` and `hw.attach` on classic Spark. What needs a JVM of its own runs in a process of its own."""
+"""`hw.session` and `hw.attach` on classic Spark. Tests that need a new JVM start a new process."""
 
 import os
 import re
@@ -81,7 +81,7 @@ def test_session_appends_to_spark_jars_wherever_they_are_set(
     assert found["restored"]
 
 
-def test_attach_makes_a_running_session_know_the_format_in_every_thread(run: Run, jar: Path) -> None:
+def test_after_attach_a_running_session_has_the_format_in_every_thread(run: Run, jar: Path) -> None:
     found = run(
         """
         from concurrent.futures import ThreadPoolExecutor
@@ -153,7 +153,7 @@ def test_a_local_connect_session_starts_with_the_jar(run: Run) -> None:
     assert found[4] > 0
 
 
-def test_a_connect_server_finds_a_wrong_option_when_it_first_looks(run: Run) -> None:
+def test_a_connect_server_reports_a_wrong_option_at_first_analysis(run: Run) -> None:
     found = run(
         """
         from headwater.sources import random_alpha
@@ -183,7 +183,7 @@ ATTACH = """
     """
 
 
-def test_another_version_of_the_jar_is_refused_with_both_versions(
+def test_another_version_of_the_jar_is_an_error_with_both_versions(
     run: Run, jar: Path, tmp_path: Path
 ) -> None:
     other = rewritten(jar, tmp_path / "old.jar", {"headwater/version.properties": "version=0.0.7\n"})
@@ -257,7 +257,7 @@ def test_a_loader_that_cannot_be_added_to_is_named_with_the_remedy(
     assert f"spark-submit --jars {jar}" in message
 
 
-def test_a_changed_jar_is_refused_with_both_hashes(copy_of_package: Path) -> None:
+def test_a_changed_jar_is_an_error_with_both_hashes(copy_of_package: Path) -> None:
     folder = copy_of_package / "headwater" / "jars"
     jar = verified_jar(folder)
     expected = (folder / f"{jar.name}.sha256").read_text().strip()
@@ -279,21 +279,21 @@ NO_JAVA = """
     """
 
 
-def test_a_session_without_java_says_what_to_do(run: Run, tmp_path: Path) -> None:
+def test_a_session_without_java_is_an_error_with_a_remedy(run: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     message = run(NO_JAVA, env={"JAVA_HOME": "", "PATH": str(tmp_path / "empty")})
     assert "there is no java on the PATH" in message
     assert "install a JDK 17" in message
 
 
-def test_a_session_with_a_java_too_old_says_what_to_do(run: Run, tmp_path: Path) -> None:
+def test_a_session_with_an_old_java_is_an_error_with_a_remedy(run: Run, tmp_path: Path) -> None:
     java = program(tmp_path / "bin" / "java", "echo 'openjdk version \"11.0.2\" 2019-01-15' >&2")
     message = run(NO_JAVA, env={"JAVA_HOME": str(tmp_path)})
     assert f"Java 11.0.2 ({java}) is too old for Spark 4" in message
     assert "install a JDK 17" in message
 
 
-def test_a_java_that_spark_env_chooses_is_spark_s_own_affair(run: Run, tmp_path: Path) -> None:
+def test_a_java_chosen_by_spark_env_is_not_checked(run: Run, tmp_path: Path) -> None:
     found = find_java()
     (tmp_path / "spark-env.sh").write_text(f"PATH='{Path(found.program).parent}':$PATH\nunset JAVA_HOME\n")
     env = {"JAVA_HOME": str(tmp_path / "nowhere"), "SPARK_CONF_DIR": str(tmp_path)}
@@ -309,13 +309,13 @@ def test_a_missing_file_is_named_with_the_remedy(copy_of_package: Path, suffix: 
         verified_jar(folder)
 
 
-def test_attach_refuses_what_is_no_session() -> None:
+def test_attach_rejects_what_is_not_a_session() -> None:
     with pytest.raises(TypeError, match="takes a SparkSession, not 'spark' of type str"):
         hw.attach("spark")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["classic", "connect"])
-def test_attach_refuses_a_stopped_session_attached_before_or_not(run: Run, kind: str) -> None:
+def test_attach_rejects_a_stopped_session_attached_before_or_not(run: Run, kind: str) -> None:
     messages = run(
         f"""
         def refusal(spark):
@@ -335,7 +335,7 @@ def test_attach_refuses_a_stopped_session_attached_before_or_not(run: Run, kind:
     assert "hw.session()" in messages[0]
 
 
-def test_spark_3_is_refused_and_a_newer_spark_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_spark_3_is_an_error_and_a_newer_spark_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(hw.HeadwaterError, match=r"Spark 3\.5\.8 is not supported.*pip install"):
         _check_spark("3.5.8")
     _check_spark("4.3.0")

@@ -1,4 +1,7 @@
-"""A source's signature as its option list: Spark's texts, calls in Python, and what is said of wrong ones."""
+"""The parameters of a source as its options: Spark's strings, calls in Python, and the errors for wrong ones.
+
+The tests import `headwater.options`, which is not public: they cover every type of option without Spark.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.options import RESERVED, SUPPORTED, Option, OptionError, Secret, Signature, kind_of, write
+from headwater.options import (
+    RESERVED,
+    SUPPORTED_TYPES,
+    Option,
+    OptionError,
+    Secret,
+    Signature,
+    format_value,
+    option_type,
+)
 
 UTC = timezone.utc
-ISO = "a date and time in ISO 8601 such as 2024-05-31T12:30:00Z, to the microsecond at most"
+ISO = "an ISO 8601 date and time such as 2024-05-31T12:30:00Z, with at most microseconds"
 MANY = "a comma-separated list or a JSON array, each item"
 SPAN = "a duration such as 250ms, 10s, 15m, 2h or 1d"
 
@@ -78,7 +90,7 @@ def letters(
 LETTERS = of(letters, "since")
 
 
-# What texts mean
+# Strings
 
 
 GOOD: list[tuple[Any, str, object]] = [
@@ -155,7 +167,7 @@ GOOD: list[tuple[Any, str, object]] = [
 
 
 @pytest.mark.parametrize(("annotation", "text", "value"), GOOD)
-def test_a_text_is_read_as_the_type_says(annotation: object, text: str, value: object) -> None:
+def test_a_string_is_parsed_as_the_type_says(annotation: object, text: str, value: object) -> None:
     found = with_type(annotation).parse({"option": text})["option"]
     assert found == value
     assert type(found) is type(value)
@@ -176,7 +188,7 @@ TIMES = (
     "1717158600",
 )
 BAD: list[tuple[Any, str, str]] = [
-    *((int, text, "a whole number") for text in INTS),
+    *((int, text, "an integer") for text in INTS),
     *((float, text, "a finite number") for text in FLOATS),
     *((bool, text, "true or false") for text in ("", "yes", "1", "0", "t", "tru e")),
     *((datetime, text, ISO) for text in TIMES),
@@ -187,24 +199,24 @@ BAD: list[tuple[Any, str, str]] = [
     *((Literal[1, True], text, "one of: 1, true") for text in ("2", "false", "01")),
     *((Colour, text, "one of: RED, red, BLUE, blue, SCARLET") for text in ("", "Red", "green", "Colour.RED")),
     *((Level, text, "one of: LOW, HIGH") for text in ("1", "low")),
-    *((int | None, text, "a whole number") for text in ("", "null", "None")),
-    (list[int], "1,x", f"{MANY} a whole number (item 2 is 'x')"),
-    (list[int], "1,2,", f"{MANY} a whole number (item 3 is '')"),
-    (list[int], "[1, 2.0]", f"{MANY} a whole number (item 2 is 2.0)"),
-    (list[int], "[true]", f"{MANY} a whole number (item 1 is True)"),
-    (list[int], "[null]", f"{MANY} a whole number (item 1 is None)"),
-    (list[int], "[[1]]", f"{MANY} a whole number (item 1 is [1])"),
-    (list[int | None], "1,null", f"{MANY} a whole number (item 2 is 'null')"),
-    (list[str], "[1]", f"{MANY} a text (item 1 is 1)"),
-    (list[str], "[a]", f"{MANY} a text (Expecting value: line 1 column 2 (char 1))"),
-    (list[str], '["a"', f"{MANY} a text (Expecting ',' delimiter: line 1 column 5 (char 4))"),
+    *((int | None, text, "an integer") for text in ("", "null", "None")),
+    (list[int], "1,x", f"{MANY} an integer (item 2 is 'x')"),
+    (list[int], "1,2,", f"{MANY} an integer (item 3 is '')"),
+    (list[int], "[1, 2.0]", f"{MANY} an integer (item 2 is 2.0)"),
+    (list[int], "[true]", f"{MANY} an integer (item 1 is True)"),
+    (list[int], "[null]", f"{MANY} an integer (item 1 is None)"),
+    (list[int], "[[1]]", f"{MANY} an integer (item 1 is [1])"),
+    (list[int | None], "1,null", f"{MANY} an integer (item 2 is 'null')"),
+    (list[str], "[1]", f"{MANY} a string (item 1 is 1)"),
+    (list[str], "[a]", f"{MANY} a string (Expecting value: line 1 column 2 (char 1))"),
+    (list[str], '["a"', f"{MANY} a string (Expecting ',' delimiter: line 1 column 5 (char 4))"),
     (list[float], "[NaN]", f"{MANY} a finite number (item 1 is nan)"),
     (list[Literal["a"]], "a,b", f"{MANY} one of: a (item 2 is 'b')"),
 ]
 
 
 @pytest.mark.parametrize(("annotation", "text", "allowed"), BAD)
-def test_a_wrong_text_is_said_with_its_option_and_what_is_allowed(
+def test_the_error_for_a_wrong_string_names_the_option_and_what_is_allowed(
     annotation: object, text: str, allowed: str
 ) -> None:
     with pytest.raises(OptionError) as caught:
@@ -223,9 +235,7 @@ def test_a_wrong_text_is_said_with_its_option_and_what_is_allowed(
         (int, "9" * 5000 + "x"),
     ],
 )
-def test_a_text_beyond_all_bounds_is_an_option_error_of_readable_length(
-    annotation: object, text: str
-) -> None:
+def test_a_huge_string_is_an_option_error_of_readable_length(annotation: object, text: str) -> None:
     with pytest.raises(
         OptionError, match=r"^option 'option' of source 'letters' is '.*it must be "
     ) as caught:
@@ -233,7 +243,7 @@ def test_a_text_beyond_all_bounds_is_an_option_error_of_readable_length(
     assert len(str(caught.value)) < 500
 
 
-# What a call in Python may give
+# Values in Python
 
 
 TAKEN: list[tuple[Any, object, object]] = [
@@ -261,61 +271,71 @@ TAKEN: list[tuple[Any, object, object]] = [
 
 
 @pytest.mark.parametrize(("annotation", "given_value", "value"), TAKEN)
-def test_a_value_of_the_type_is_taken(annotation: object, given_value: object, value: object) -> None:
+def test_a_value_of_the_type_is_accepted(annotation: object, given_value: object, value: object) -> None:
     found = with_type(annotation).check((given_value,), {})["option"]
     assert found == value
     assert type(found) is type(value)
 
 
 REFUSED: list[tuple[Any, object, type[Exception], str]] = [
-    (str, 5, TypeError, "5 of type int, it must be a text, as str"),
-    (str, None, TypeError, "None of type NoneType, it must be a text, as str"),
-    (str, Secret("abc"), TypeError, "Secret(***) of type Secret, it must be a text, as str"),
-    (int, "8", TypeError, "'8' of type str, it must be a whole number, as int"),
-    (int, True, TypeError, "True of type bool, it must be a whole number, as int"),
-    (int, 5.0, TypeError, "5.0 of type float, it must be a whole number, as int"),
-    (int | None, "8", TypeError, "'8' of type str, it must be a whole number, as int | None"),
-    (float, True, TypeError, "True of type bool, it must be a finite number, as float"),
-    (float, math.nan, OptionError, "nan of type float, it must be a finite number, as float"),
-    (float, -math.inf, OptionError, "-inf of type float, it must be a finite number, as float"),
-    (bool, 1, TypeError, "1 of type int, it must be true or false, as bool"),
-    (datetime, "2024-05-31", TypeError, f"'2024-05-31' of type str, it must be {ISO}, as datetime"),
-    (timedelta, 10, TypeError, f"10 of type int, it must be {SPAN}, as timedelta"),
-    (Literal["a", "b"], "c", OptionError, "'c' of type str, it must be one of: a, b, as Literal['a', 'b']"),
-    (Literal["a", "b"], 1, TypeError, "1 of type int, it must be one of: a, b, as Literal['a', 'b']"),
-    (Literal[1], True, TypeError, "True of type bool, it must be one of: 1, as Literal[1]"),
-    (Level, "HIGH", TypeError, "'HIGH' of type str, it must be one of: LOW, HIGH, as Level"),
-    (Level, 2, TypeError, "2 of type int, it must be one of: LOW, HIGH, as Level"),
+    (str, 5, TypeError, "5 of type int, it must be a string, of type str"),
+    (str, None, TypeError, "None of type NoneType, it must be a string, of type str"),
+    (str, Secret("abc"), TypeError, "Secret(***) of type Secret, it must be a string, of type str"),
+    (int, "8", TypeError, "'8' of type str, it must be an integer, of type int"),
+    (int, True, TypeError, "True of type bool, it must be an integer, of type int"),
+    (int, 5.0, TypeError, "5.0 of type float, it must be an integer, of type int"),
+    (int | None, "8", TypeError, "'8' of type str, it must be an integer, of type int | None"),
+    (float, True, TypeError, "True of type bool, it must be a finite number, of type float"),
+    (float, math.nan, OptionError, "nan of type float, it must be a finite number, of type float"),
+    (float, -math.inf, OptionError, "-inf of type float, it must be a finite number, of type float"),
+    (bool, 1, TypeError, "1 of type int, it must be true or false, of type bool"),
+    (datetime, "2024-05-31", TypeError, f"'2024-05-31' of type str, it must be {ISO}, of type datetime"),
+    (timedelta, 10, TypeError, f"10 of type int, it must be {SPAN}, of type timedelta"),
+    (
+        Literal["a", "b"],
+        "c",
+        OptionError,
+        "'c' of type str, it must be one of: a, b, of type Literal['a', 'b']",
+    ),
+    (Literal["a", "b"], 1, TypeError, "1 of type int, it must be one of: a, b, of type Literal['a', 'b']"),
+    (Literal[1], True, TypeError, "True of type bool, it must be one of: 1, of type Literal[1]"),
+    (Level, "HIGH", TypeError, "'HIGH' of type str, it must be one of: LOW, HIGH, of type Level"),
+    (Level, 2, TypeError, "2 of type int, it must be one of: LOW, HIGH, of type Level"),
 ]
 
 
-@pytest.mark.parametrize(("annotation", "value", "error", "said"), REFUSED)
-def test_a_wrong_value_is_said_with_its_option_and_what_is_allowed(
-    annotation: object, value: object, error: type[Exception], said: str
+@pytest.mark.parametrize(("annotation", "value", "error", "message"), REFUSED)
+def test_the_error_for_a_wrong_value_names_the_option_and_what_is_allowed(
+    annotation: object, value: object, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error) as caught:
         with_type(annotation).check((), {"option": value})
     assert type(caught.value) is error
-    assert str(caught.value) == f"option 'option' of source 'letters' is {said}"
+    assert str(caught.value) == f"option 'option' of source 'letters' is {message}"
 
 
 @pytest.mark.parametrize(
     ("annotation", "value", "error", "reason"),
     [
-        (list[int], [1, "2"], TypeError, "as list[int] (item 2 is '2')"),
-        (list[int], (1, 2), TypeError, "as list[int]"),
-        (list[Literal["a"]], ["b"], OptionError, "as list[Literal['a']] (item 1 is 'b')"),
+        (list[int], [1, "2"], TypeError, "of type list[int] (item 2 is '2')"),
+        (list[int], (1, 2), TypeError, "of type list[int]"),
+        (list[Literal["a"]], ["b"], OptionError, "of type list[Literal['a']] (item 1 is 'b')"),
         (
             timedelta,
             timedelta(seconds=-1),
             OptionError,
-            "as timedelta (it must be whole milliseconds, 0 or more)",
+            "of type timedelta (it must be a multiple of one millisecond and not negative)",
         ),
-        (timedelta, timedelta(microseconds=1), OptionError, "(it must be whole milliseconds, 0 or more)"),
-        (float, 10**400, OptionError, "as float (int too large to convert to float)"),
+        (
+            timedelta,
+            timedelta(microseconds=1),
+            OptionError,
+            "(it must be a multiple of one millisecond and not negative)",
+        ),
+        (float, 10**400, OptionError, "of type float (int too large to convert to float)"),
     ],
 )
-def test_a_wrong_value_comes_with_the_reason_where_there_is_one(
+def test_the_error_for_a_wrong_value_gives_the_reason_if_there_is_one(
     annotation: object, value: object, error: type[Exception], reason: str
 ) -> None:
     with pytest.raises(error) as caught:
@@ -323,7 +343,7 @@ def test_a_wrong_value_comes_with_the_reason_where_there_is_one(
     assert str(caught.value).endswith(reason)
 
 
-# What is written is read back
+# Values become strings and back
 
 
 @pytest.mark.parametrize(
@@ -342,14 +362,14 @@ def test_a_wrong_value_comes_with_the_reason_where_there_is_one(
         ([timedelta(seconds=1), None], '["1s", null]'),
     ],
 )
-def test_a_value_is_written_as_people_write_it(value: object, text: str) -> None:
-    assert write(value) == text
+def test_a_value_is_formatted_as_people_write_it(value: object, text: str) -> None:
+    assert format_value(value) == text
 
 
 @pytest.mark.parametrize("value", [Secret("abc"), [Secret("abc")], object(), None])
-def test_a_secret_is_not_written_nor_what_is_no_option(value: object) -> None:
+def test_a_secret_is_never_formatted_nor_a_value_that_no_option_has(value: object) -> None:
     with pytest.raises(TypeError) as caught:
-        write(value)
+        format_value(value)
     assert "abc" not in str(caught.value)
 
 
@@ -383,16 +403,16 @@ values = st.one_of(
 
 
 @given(values)
-def test_what_python_may_give_is_written_and_read_back_equal(typed: tuple[Any, object]) -> None:
+def test_any_valid_value_is_formatted_and_parsed_back_equal(typed: tuple[Any, object]) -> None:
     annotation, value = typed
     signature = with_type(annotation)
     taken = signature.check((value,), {})["option"]
     assert taken == value
-    assert signature.parse({"option": write(taken)}) == {"option": taken}
+    assert signature.parse({"option": format_value(taken)}) == {"option": taken}
 
 
 @given(st.text())
-def test_any_text_is_read_or_refused_and_nothing_else(text: str) -> None:
+def test_any_string_is_parsed_or_is_an_option_error(text: str) -> None:
     for annotation in (
         int,
         float,
@@ -408,7 +428,7 @@ def test_any_text_is_read_or_refused_and_nothing_else(text: str) -> None:
             value = with_type(annotation).parse({"option": text})["option"]
         except OptionError:
             continue
-        assert kind_of(annotation).take(value) == value
+        assert option_type(annotation).validate(value) == value
 
 
 # Names
@@ -419,7 +439,7 @@ def test_names_match_ignoring_case_and_underscores(name: str) -> None:
     assert LETTERS.parse({"url": "u", name: "x"})["base_url"] == "x"
 
 
-def test_what_is_not_given_has_its_default_in_the_order_of_the_signature() -> None:
+def test_options_left_out_have_their_default_in_the_order_of_the_signature() -> None:
     whole = {"url": "u", "length": 5, "base_url": None, "token": None, "tags": []}
     assert list(LETTERS.parse({"url": "u"}).items()) == list(whole.items())
     assert list(LETTERS.check((), {"url": "u"}).items()) == list(whole.items())
@@ -437,51 +457,51 @@ def test_no_two_calls_share_a_list() -> None:
     assert letters.__kwdefaults__["tags"] == []
 
 
-def test_an_unknown_option_is_named_with_the_nearest_and_all_there_are() -> None:
+def test_the_error_for_an_unknown_option_suggests_the_nearest_and_lists_all() -> None:
     with pytest.raises(OptionError) as caught:
         LETTERS.parse({"url": "u", "lenght": "8"})
-    said = str(caught.value)
-    assert said.startswith(
+    message = str(caught.value)
+    assert message.startswith(
         "source 'letters' has no option 'lenght'. Did you mean 'length'? Its options are: "
     )
-    assert all(option.text in said for option in LETTERS.options)
-    assert all(name in said for name in RESERVED[:-1])
+    assert all(option.text in message for option in LETTERS.options)
+    assert all(name in message for name in RESERVED[:-1])
 
 
-def test_the_nearest_may_be_one_of_every_source() -> None:
+def test_the_suggestion_may_be_an_option_of_every_source() -> None:
     with pytest.raises(
         OptionError, match=r"no option 'maxrowpertrigger'\. Did you mean 'maxRowsPerTrigger'\?"
     ):
         LETTERS.parse({"url": "u", "maxrowpertrigger": "8"})
 
 
-def test_nothing_is_suggested_where_nothing_is_near() -> None:
+def test_nothing_is_suggested_if_no_option_is_similar() -> None:
     with pytest.raises(OptionError, match=r"no option 'zzz'\. Its options are: none\."):
         of(lambda: None).parse({"zzz": "8"})
 
 
-def test_an_option_given_twice_is_refused_with_both_names() -> None:
+def test_an_option_set_twice_is_an_error_with_both_spellings() -> None:
     with pytest.raises(
-        OptionError, match="source 'letters' got 'baseUrl' and 'base_url', one option: keep one"
+        OptionError, match="source 'letters' got 'baseUrl' and 'base_url', which are one option: keep one"
     ):
         LETTERS.parse({"url": "u", "baseUrl": "x", "base_url": "x"})
 
 
-def test_missing_options_are_all_named_with_what_is_allowed() -> None:
+def test_the_error_for_missing_options_names_all_and_what_is_allowed() -> None:
     def needy(url: str, count: int, length: int = 5) -> None: ...
 
     with pytest.raises(OptionError) as caught:
         of(needy).parse({"length": "8"})
-    said = "source 'letters' needs the option url: a text, required; count: a whole number, required"
-    assert str(caught.value) == said
+    message = "source 'letters' needs the option url: a string, required; count: an integer, required"
+    assert str(caught.value) == message
 
 
-def test_a_call_that_does_not_fit_is_a_type_error_with_the_source_and_its_options() -> None:
+def test_a_wrong_call_is_a_type_error_with_the_source_and_its_options() -> None:
     options = "; ".join(option.text for option in LETTERS.options)
     with pytest.raises(TypeError) as caught:
         LETTERS.check((), {})
-    said = f"source 'letters': missing a required argument: 'url'. Its options are: {options}"
-    assert str(caught.value) == said
+    message = f"source 'letters': missing a required argument: 'url'. Its options are: {options}"
+    assert str(caught.value) == message
     with pytest.raises(TypeError, match="source 'letters': too many positional arguments"):
         LETTERS.check(("u", 5, "x"), {})
     with pytest.raises(TypeError, match="source 'letters': multiple values for argument 'url'"):
@@ -489,42 +509,46 @@ def test_a_call_that_does_not_fit_is_a_type_error_with_the_source_and_its_option
 
 
 @pytest.mark.parametrize(("wrong", "right"), [("lenght", "length"), ("baseUrl", "base_url"), ("tag", "tags")])
-def test_an_unexpected_argument_is_named_with_the_nearest(wrong: str, right: str) -> None:
-    said = f"source 'letters' got an unexpected argument '{wrong}'. Did you mean '{right}'? Its options are: "
+def test_the_error_for_an_unexpected_argument_suggests_the_nearest(wrong: str, right: str) -> None:
+    message = (
+        f"source 'letters' got an unexpected argument '{wrong}'. Did you mean '{right}'? Its options are: "
+    )
     with pytest.raises(TypeError) as caught:
         LETTERS.check(("u",), {wrong: 8})
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)
 
 
-def test_an_option_of_every_source_given_to_the_source_is_sent_to_the_stream() -> None:
-    said = r"maxRowsPerTrigger is headwater's own: hw\.stream\(…, max_rows_per_trigger=…\) takes it"
-    with pytest.raises(TypeError, match=said):
+def test_the_error_for_an_option_of_every_source_points_to_hw_stream() -> None:
+    message = (
+        r"maxRowsPerTrigger is an option of every source: pass it to hw\.stream\(…, max_rows_per_trigger=…\)"
+    )
+    with pytest.raises(TypeError, match=message):
         LETTERS.check(("u",), {"max_rows_per_trigger": 8})
 
 
-def test_what_is_skipped_is_no_option() -> None:
+def test_a_skipped_parameter_is_not_an_option() -> None:
     with pytest.raises(TypeError, match="unexpected argument 'since'"):
         LETTERS.check(("u",), {"since": 1})
     with pytest.raises(OptionError, match="has no option 'since'"):
         LETTERS.parse({"url": "u", "since": "1"})
 
 
-# What is said of the options
+# Descriptions of options
 
 
-def test_options_say_what_they_are() -> None:
-    assert LETTERS.options[1] == Option("length", "a whole number", False, 5, False)
-    assert LETTERS.options[0] == Option("url", "a text", True, None, False)
+def test_options_describe_themselves() -> None:
+    assert LETTERS.options[1] == Option("length", "an integer", False, 5, False)
+    assert LETTERS.options[0] == Option("url", "a string", True, None, False)
     assert [option.text for option in LETTERS.options] == [
-        "url: a text, required",
-        "length: a whole number, default 5",
-        "base_url: a text, default none",
-        "token: a secret text, default none",
-        "tags: a comma-separated list or a JSON array, each item a text, default []",
+        "url: a string, required",
+        "length: an integer, default 5",
+        "base_url: a string, default none",
+        "token: a secret string, default none",
+        "tags: a comma-separated list or a JSON array, each item a string, default []",
     ]
 
 
-def test_defaults_are_said_as_they_are_written() -> None:
+def test_defaults_are_described_as_people_write_them() -> None:
     def function(
         on: bool = True,
         every: timedelta = timedelta(minutes=15),
@@ -535,8 +559,8 @@ def test_defaults_are_said_as_they_are_written() -> None:
         keys: list[Secret] = [Secret("abc")],  # noqa: B006, B008
     ) -> None: ...
 
-    said = [option.text.partition("default ")[2] for option in of(function).options]
-    assert said == ["true", "15m", "RED", "''", "'a'", "not shown", "not shown"]
+    message = [option.text.partition("default ")[2] for option in of(function).options]
+    assert message == ["true", "15m", "RED", "''", "'a'", "not shown", "not shown"]
 
 
 def test_a_repr_shows_what_is_required_or_not_the_default() -> None:
@@ -548,7 +572,7 @@ def test_a_repr_shows_what_is_required_or_not_the_default() -> None:
     assert needed.show(needed.check((None,), {})) == "option=None"
 
 
-def test_a_repr_shows_a_secret_that_is_taken_away() -> None:
+def test_a_repr_shows_a_secret_set_to_none() -> None:
     def function(token: Secret | None = Secret("abc"), keys: list[Secret] = []) -> None: ...  # noqa: B006, B008
 
     signature = of(function)
@@ -556,7 +580,7 @@ def test_a_repr_shows_a_secret_that_is_taken_away() -> None:
     assert signature.show(signature.check(("abc",), {})) == ""
 
 
-# What can be no option
+# Parameters that cannot be options
 
 
 @pytest.mark.parametrize(
@@ -583,28 +607,28 @@ def test_a_repr_shows_a_secret_that_is_taken_away() -> None:
         "dict[str, int]",
     ],
 )
-def test_an_annotation_that_no_option_can_have_is_refused_with_place_and_remedy(annotation: object) -> None:
+def test_an_unsupported_annotation_is_an_error_with_place_and_remedy(annotation: object) -> None:
     with pytest.raises(TypeError) as caught:
         with_type(annotation)
-    said = str(caught.value)
-    assert said.startswith(f"parameter 'option' of source 'letters' ({__file__}:")
+    message = str(caught.value)
+    assert message.startswith(f"parameter 'option' of source 'letters' ({__file__}:")
     name = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    assert f"is of type {name}, as no option can be" in said
-    assert said.endswith(f"Fix: use {SUPPORTED}")
+    assert f"has the unsupported option type {name}" in message
+    assert message.endswith(f"Fix: use {SUPPORTED_TYPES}")
 
 
 @pytest.mark.parametrize(
     ("annotation", "reason"),
     [
-        (Literal["1", 1], "the text '1' could mean '1' or 1"),
-        (Literal[True, "true"], "the text 'true' could mean True or 'true'"),
-        (Swapped, "the text 'B' could mean <Swapped.A: 'B'> or <Swapped.B: 'A'>"),
+        (Literal["1", 1], "the string '1' could mean '1' or 1"),
+        (Literal[True, "true"], "the string 'true' could mean True or 'true'"),
+        (Swapped, "the string 'B' could mean <Swapped.A: 'B'> or <Swapped.B: 'A'>"),
     ],
 )
-def test_values_that_are_written_the_same_are_refused(annotation: object, reason: str) -> None:
+def test_values_with_the_same_string_are_an_error(annotation: object, reason: str) -> None:
     with pytest.raises(TypeError) as caught:
         with_type(annotation)
-    assert f"as no option can be ({reason})" in str(caught.value)
+    assert f" ({reason}). Fix: use " in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -617,18 +641,20 @@ def test_values_that_are_written_the_same_are_refused(annotation: object, reason
         ("Colour.GREEN", "GREEN"),
     ],
 )
-def test_an_annotation_that_cannot_be_read_is_said_with_the_reason(annotation: str, reason: str) -> None:
+def test_an_annotation_that_cannot_be_evaluated_is_an_error_with_the_reason(
+    annotation: str, reason: str
+) -> None:
     with pytest.raises(TypeError) as caught:
         with_type(annotation)
-    said = str(caught.value)
-    assert said.startswith(f"parameter 'option' of source 'letters' ({__file__}:")
-    assert f"has the annotation {annotation!r}, which cannot be read (" in said
-    assert reason in said.partition("cannot be read")[2]
-    assert said.endswith("Fix: define or import its names at the top of the module")
+    message = str(caught.value)
+    assert message.startswith(f"parameter 'option' of source 'letters' ({__file__}:")
+    assert f"has the annotation {annotation!r}, which cannot be evaluated (" in message
+    assert reason in message.partition("cannot be evaluated")[2]
+    assert message.endswith("Fix: define or import its names at the top of the module")
     assert caught.value.__cause__ is not None
 
 
-def test_what_is_no_option_may_have_any_annotation() -> None:
+def test_a_skipped_parameter_may_have_any_annotation() -> None:
     def function(self: Nowhere, length: int = 5, since: Nowhere = None) -> Nowhere: ...  # type: ignore  # noqa: F821
 
     assert [option.name for option in of(function, "self", "since").options] == ["length"]
@@ -647,60 +673,67 @@ def with_kwargs(**a: int) -> None: ...
         (with_kwargs, "variadic keyword"),
     ],
 )
-def test_a_parameter_without_a_name_of_its_own_is_refused(function: Callable[..., None], kind: str) -> None:
+def test_a_parameter_without_a_name_of_its_own_is_an_error(function: Callable[..., None], kind: str) -> None:
     place = f"{__file__}:{function.__code__.co_firstlineno}"
     with pytest.raises(TypeError) as caught:
         of(function)
     assert str(caught.value) == (
-        f"parameter 'a' of source 'letters' ({place}) is {kind}, but an option has a name of its own. "
-        "Fix: make it a plain parameter, or one for each option; no *, ** or /"
+        f"parameter 'a' of source 'letters' ({place}) is {kind}, but an option needs a name of its own. "
+        "Fix: write one plain parameter for each option, without *, ** or /"
     )
 
 
 @pytest.mark.parametrize("reserved", RESERVED)
-def test_a_parameter_with_the_name_of_headwaters_own_option_is_refused(reserved: str) -> None:
+def test_a_parameter_with_a_reserved_name_is_an_error(reserved: str) -> None:
     snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in reserved)
     for name in {reserved, snake, reserved.upper()}:
         function = eval(f"lambda *, {name}=1: None")
         with pytest.raises(ValueError, match=f"^parameter '{name}' of source 'letters' .*") as caught:
             of(function)
-        assert str(caught.value).endswith(f"has the name of headwater's own option {reserved}: rename it")
+        assert str(caught.value).endswith(
+            f"has the reserved name {reserved}, an option of every source: rename it"
+        )
 
 
-def test_the_reserved_names_are_those_that_were_promised() -> None:
+def test_the_reserved_names_are_the_promised_ones() -> None:
     assert len(RESERVED) == len({name.lower() for name in RESERVED}) == 23
     for name in ("path", "schema", "format"):
         assert name not in RESERVED
         assert of(eval(f"lambda {name}: None")).parse({name: "x"}) == {name: "x"}
 
 
-def test_two_parameters_that_are_one_option_are_refused() -> None:
+def test_two_parameters_that_are_one_option_are_an_error() -> None:
     def function(base_url: str, baseUrl: str) -> None: ...  # noqa: N803
 
     with pytest.raises(
-        ValueError, match=r"parameter 'baseUrl' of source 'letters' .* is the option 'base_url' too"
+        ValueError, match=r"parameter 'baseUrl' of source 'letters' .* is the same option as 'base_url'"
     ):
         of(function)
 
 
 @pytest.mark.parametrize(
-    ("annotation", "default", "error", "said"),
+    ("annotation", "default", "error", "message"),
     [
-        (int, "5", TypeError, "is '5' of type str, it must be a whole number, as int. Fix: "),
-        (int, None, TypeError, "is None of type NoneType, it must be a whole number, as int. Fix: "),
-        ("int", None, TypeError, "is None of type NoneType, it must be a whole number, as int. Fix: "),
+        (int, "5", TypeError, "is '5' of type str, it must be an integer, of type int. Fix: "),
+        (int, None, TypeError, "is None of type NoneType, it must be an integer, of type int. Fix: "),
+        ("int", None, TypeError, "is None of type NoneType, it must be an integer, of type int. Fix: "),
         (
             Literal["a"],
             "b",
             OptionError,
-            "is 'b' of type str, it must be one of: a, as Literal['a']. Fix: ",
+            "is 'b' of type str, it must be one of: a, of type Literal['a']. Fix: ",
         ),
-        (Secret, 12345, TypeError, "is *** of type int, it must be a secret text, as Secret. Fix: "),
-        (inspect.Parameter.empty, [1], TypeError, "is [1] of type list, it must be a text, as str. Fix: "),
+        (Secret, 12345, TypeError, "is *** of type int, it must be a secret string, of type Secret. Fix: "),
+        (
+            inspect.Parameter.empty,
+            [1],
+            TypeError,
+            "is [1] of type list, it must be a string, of type str. Fix: ",
+        ),
     ],
 )
-def test_a_default_that_does_not_fit_is_refused(
-    annotation: object, default: object, error: type[Exception], said: str
+def test_a_default_of_another_type_is_an_error(
+    annotation: object, default: object, error: type[Exception], message: str
 ) -> None:
     def function(option=default): ...  # type: ignore[no-untyped-def]
 
@@ -710,10 +743,10 @@ def test_a_default_that_does_not_fit_is_refused(
         of(function)
     assert type(caught.value) is error
     assert f"the default of parameter 'option' of source 'letters' ({__file__}:" in str(caught.value)
-    assert f"{said}annotate the parameter with what fits it, or change it" in str(caught.value)
+    assert f"{message}change the default or the annotation so that they match" in str(caught.value)
 
 
-# What is read of a function
+# Types of parameters
 
 
 @pytest.mark.parametrize(
@@ -730,7 +763,7 @@ def test_a_default_that_does_not_fit_is_refused(
         (Secret("a"), "8", Secret("8")),
     ],
 )
-def test_without_an_annotation_the_default_says_the_type(default: object, text: str, value: object) -> None:
+def test_without_an_annotation_the_default_gives_the_type(default: object, text: str, value: object) -> None:
     def function(option=default): ...  # type: ignore[no-untyped-def]
 
     found = of(function).parse({"option": text})["option"]
@@ -739,7 +772,7 @@ def test_without_an_annotation_the_default_says_the_type(default: object, text: 
     assert of(function).parse({}) == {"option": default}
 
 
-def test_without_annotation_and_default_an_option_is_a_text() -> None:
+def test_without_annotation_and_default_an_option_is_a_string() -> None:
     assert of(lambda option: None).parse({"option": "8"}) == {"option": "8"}
 
 
@@ -750,7 +783,7 @@ def test_a_class_without_an_init_has_no_options() -> None:
     assert of(Plain.__init__, "self").check((), {}) == {}
 
 
-def test_a_wrapped_function_is_read_through_its_wrapper() -> None:
+def test_the_options_of_a_wrapped_function_are_found_through_its_wrapper() -> None:
     """With the names of its own module, which the wrapper's need not have."""
     elsewhere = eval("lambda wrapped: wraps(wrapped)(lambda *args: None)", {"wraps": functools.wraps})
     assert of(elsewhere(letters), "since").options == LETTERS.options
@@ -759,7 +792,7 @@ def test_a_wrapped_function_is_read_through_its_wrapper() -> None:
 # Secrets
 
 
-def test_a_secret_shows_itself_to_no_one_who_does_not_ask() -> None:
+def test_only_reveal_shows_a_secret() -> None:
     secret = Secret("abc")
     for text in (repr(secret), str(secret), f"{secret}", f"{secret!s:>20}", f"{secret:>20}", f"{[secret]}"):
         assert "Secret(***)" in text
@@ -779,19 +812,19 @@ def test_secrets_are_equal_by_value() -> None:
     assert len({Secret("a"), Secret("a"), Secret("b")}) == 2
 
 
-def test_a_secret_is_copied_and_not_changed() -> None:
+def test_a_secret_can_be_copied_but_not_changed() -> None:
     secret = Secret("abc")
     assert copy.copy(secret) == copy.deepcopy([secret])[0] == secret
     with pytest.raises(AttributeError, match="a Secret cannot be changed"):
         secret._value = "x"
     with pytest.raises(AttributeError, match="a Secret cannot be changed"):
         del secret._value
-    with pytest.raises(TypeError, match=r"a Secret is made of a str, not of a value of type int$"):
+    with pytest.raises(TypeError, match=r"Secret\(\) takes a str, not a value of type int$"):
         Secret(12345)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_secret_is_not_pickled_and_says_what_to_do(protocol: int) -> None:
+def test_a_secret_cannot_be_pickled_and_the_error_says_what_to_do(protocol: int) -> None:
     with pytest.raises(TypeError, match=r"a Secret cannot be pickled: .* Fix: read it where it is used"):
         pickle.dumps({"token": Secret("abc")}, protocol)
     with pytest.raises(TypeError, match="a Secret cannot be pickled"):
@@ -802,7 +835,7 @@ def test_a_secret_is_not_pickled_and_says_what_to_do(protocol: int) -> None:
     ("annotation", "text"),
     [(list[Secret], '["hush", 12345]'), (list[Secret], '["hush'), (list[Secret] | None, "[12345]")],
 )
-def test_no_error_says_a_secret_text(annotation: object, text: str) -> None:
+def test_no_error_shows_a_secret_string(annotation: object, text: str) -> None:
     with pytest.raises(OptionError) as caught:
         with_type(annotation).parse({"option": text})
     assert str(caught.value).startswith("option 'option' of source 'letters' is ***, it must be ")
@@ -812,21 +845,21 @@ def test_no_error_says_a_secret_text(annotation: object, text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [12345, b"12345", [12345], ["hush", 12345]])
-def test_no_error_says_a_secret_value(value: object) -> None:
+def test_no_error_shows_a_secret_value(value: object) -> None:
     for annotation in (Secret, Secret | None, list[Secret]):
-        with pytest.raises(TypeError, match=r"is \*\*\* of type \w+, it must be .*a secret text") as caught:
+        with pytest.raises(TypeError, match=r"is \*\*\* of type \w+, it must be .*a secret string") as caught:
             with_type(annotation).check((value,), {})
         assert "12345" not in str(caught.value)
 
 
-def test_no_error_says_the_value_of_an_unknown_option_for_it_may_be_a_misspelt_secret() -> None:
+def test_no_error_shows_the_value_of_an_unknown_option_which_may_be_a_misspelt_secret() -> None:
     with pytest.raises(OptionError) as caught:
         LETTERS.parse({"url": "u", "tokken": "hush"})
     assert "hush" not in str(caught.value)
     assert "Did you mean 'token'?" in str(caught.value)
 
 
-def test_none_of_it_needs_spark() -> None:
+def test_options_need_no_spark() -> None:
     script = (
         "import sys; import headwater.options; "
         "print(sorted({'pyspark', 'py4j', 'pyarrow'} & sys.modules.keys()))"

@@ -488,7 +488,7 @@ def test_the_command_prints_its_url_and_serves_until_it_is_interrupted(
     [
         (["--fault", "cat@1"], "headwater: 'cat@1' is no fault; there are: "),
         (["--rate", "-1"], "headwater: rate is -1.0, it must be 0 or more records per second"),
-        (["--port", "99999"], "headwater: nothing can listen on 127.0.0.1, port 99999: "),
+        (["--port", "99999"], "headwater: cannot listen on 127.0.0.1, port 99999: "),
     ],
 )
 def test_the_command_says_what_it_cannot_do(

@@ -1,4 +1,7 @@
-"""What an author writes, without Spark: both forms of a source, its schema, name, rows and errors."""
+"""What an author writes, without Spark: both forms of a source, its schema, name, rows and errors.
+
+Private modules are imported to look at the registry and at schemas without a session.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 import headwater as hw
 from headwater import registry
 from headwater.ddl import to_ddl
+from headwater.definition import schema_of_class, schema_of_source
 from headwater.options import RESERVED, OptionError
-from headwater.source import schema_of_class, schema_of_source
 
 
 @pytest.fixture(autouse=True)
@@ -60,8 +63,8 @@ def test_a_function_is_a_source_with_its_name_its_parameters_and_its_doc() -> No
     assert isinstance(squares(), hw.Source)
     found = described("squares")
     assert [option.text for option in found.options] == [
-        "count: a whole number, default 3",
-        "start: a whole number, default 0",
+        "count: an integer, default 3",
+        "start: an integer, default 0",
     ]
     assert (found.doc, found.schema, found.resumable) == (
         "Numbers and their squares.",
@@ -84,7 +87,7 @@ def test_a_class_is_a_source_with_its_options_in_init() -> None:
     assert list(Countdown()) == [3, 2, 1]
     assert list(Countdown(start=1)) == [1]
     assert Countdown._name == "countdown"
-    assert described("countdown").options[0].text == "start: a whole number, default 3"
+    assert described("countdown").options[0].text == "start: an integer, default 3"
 
 
 def test_a_dataclass_is_a_source_frozen_or_not() -> None:
@@ -100,11 +103,11 @@ def test_a_dataclass_is_a_source_frozen_or_not() -> None:
 
         assert list(Ticks(2)) == list(Ticks(count=2)) == [0, 1]
         assert list(Ticks(2, step=5)) == [0, 5]
-        assert described("ticks").options[0].text == "count: a whole number, required"
+        assert described("ticks").options[0].text == "count: an integer, required"
         assert list(registry.find("ticks", {"COUNT": "1"})) == [0]
 
 
-def test_what_headwater_and_dataclass_say_of_themselves_is_not_the_authors_doc() -> None:
+def test_the_docstrings_of_headwater_and_dataclass_are_not_the_authors() -> None:
     @dataclass
     class Plain(hw.Source, name="plain", schema="n INT"):
         count: int = 1
@@ -121,7 +124,7 @@ def test_what_headwater_and_dataclass_say_of_themselves_is_not_the_authors_doc()
         assert described(name).doc == ""
 
 
-def test_a_class_without_a_name_is_a_base_for_others_and_no_format() -> None:
+def test_a_class_without_a_name_is_a_base_class_and_not_a_format() -> None:
     class Base(hw.Source, schema="n INT"):
         def __init__(self, count: int = 2) -> None:
             self.count = count
@@ -194,7 +197,7 @@ class Pair(NamedTuple):
     right: list[str]
 
 
-def test_a_schema_comes_from_what_read_is_annotated_to_give() -> None:
+def test_a_schema_comes_from_the_return_annotation_of_read() -> None:
     @hw.source()
     def ticks() -> Iterator[Tick]:
         yield Tick(1)
@@ -218,18 +221,16 @@ def test_a_schema_comes_from_what_read_is_annotated_to_give() -> None:
     assert list(Ticks()) == [Tick(1), Tick(2, "b")]
 
 
-def test_a_source_without_a_schema_is_refused_where_it_is_defined() -> None:
+def test_a_source_without_a_schema_fails_at_its_definition() -> None:
     with pytest.raises(
-        TypeError, match=r"^the schema of source 'bare': there is none\. Give a DDL string such "
+        TypeError, match=r"^the schema of source 'bare': there is none\. Pass a DDL string such "
     ):
 
         @hw.source()
         def bare() -> Any:
             yield 1
 
-    with pytest.raises(
-        TypeError, match=r"^the schema of source 'bare': .* define `schema` as a property, or "
-    ):
+    with pytest.raises(TypeError, match=r"^the schema of source 'bare': .* define a property `schema`, or "):
 
         class Bare(hw.Source, name="bare"):
             def read(self) -> Any:
@@ -239,36 +240,36 @@ def test_a_source_without_a_schema_is_refused_where_it_is_defined() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "error", "said"),
+    ("schema", "error", "message"),
     [
         ("n INTT", ValueError, "unknown type 'INTT'; a type is one of "),
         ("n", ValueError, "a type"),
-        ("n INT, N INT", ValueError, "the name 'N' is there twice; names must differ, ignoring case"),
-        (StructType([]), ValueError, "the schema has no column"),
-        (["n INT"], TypeError, "the schema is of type list; it must be a str, as 'id LONG, name STRING'"),
+        ("n INT, N INT", ValueError, "the name 'N' appears twice; names must differ, ignoring case"),
+        (StructType([]), ValueError, "the schema has no columns"),
+        (["n INT"], TypeError, "the schema is of type list; it must be a str such as 'id LONG, name STRING'"),
     ],
 )
-def test_a_wrong_schema_is_refused_where_it_is_defined(
-    schema: Any, error: type[Exception], said: str
-) -> None:
+def test_a_wrong_schema_fails_at_its_definition(schema: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=r"^the schema of source 'numbers': ") as caught:
         define(schema=schema)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert registry.all_sources() == {}
 
 
-def test_an_annotation_that_cannot_be_read_is_refused_with_its_name() -> None:
+def test_an_annotation_that_cannot_be_evaluated_is_an_error_that_names_it() -> None:
     def words() -> Any: ...
 
     words.__annotations__["return"] = "Iterator[Nowhere]"
-    with pytest.raises(TypeError, match=r"^the schema of source 'words': .* cannot be read: name 'Nowhere'"):
+    with pytest.raises(
+        TypeError, match=r"^the schema of source 'words': .* cannot be evaluated: name 'Nowhere'"
+    ):
         hw.source()(words)
 
 
 # Rows, one by one
 
 
-def test_lists_tables_at_and_caught_up_give_their_rows() -> None:
+def test_lists_tables_and_at_yield_their_rows_and_caught_up_yields_none() -> None:
     batch = pa.RecordBatch.from_pydict({"n": [1, 2]})
     frame = pd.DataFrame({"n": [7]})
 
@@ -287,7 +288,7 @@ def test_lists_tables_at_and_caught_up_give_their_rows() -> None:
     assert list(mixed()) == [0, *rows, 3, 4, *rows, {"n": 7}, None]
 
 
-def test_a_list_is_a_value_where_the_only_column_is_an_array() -> None:
+def test_a_list_is_one_row_if_the_only_column_is_an_array() -> None:
     """As it is for a feed."""
 
     @hw.source("xs ARRAY<INT>")
@@ -333,7 +334,7 @@ def test_each_iteration_reads_a_new_instance_and_closes_it() -> None:
     assert id(source) not in (one, other)
 
 
-def test_what_read_raises_comes_through_and_the_source_hears_of_it() -> None:
+def test_an_error_of_read_is_raised_and_passed_to_on_failure() -> None:
     heard: list[object] = []
 
     class Failing(hw.Source, name="failing", schema="n INT"):
@@ -375,7 +376,7 @@ def waiting(ended: list[str]) -> Any:
     return waiting
 
 
-def test_an_async_source_is_iterated_by_code_that_is_not_async(waiting: Any, ended: list[str]) -> None:
+def test_an_async_source_can_be_iterated_by_code_that_is_not_async(waiting: Any, ended: list[str]) -> None:
     assert list(waiting()) == [0, 1]
     rows = iter(waiting(count=9))
     assert next(rows) == 0
@@ -392,7 +393,7 @@ def test_async_for_iterates_a_source_of_either_kind(waiting: Any, ended: list[st
     assert ended == ["ended"]
 
 
-def test_an_async_source_left_early_is_ended(waiting: Any, ended: list[str]) -> None:
+def test_an_async_source_is_closed_when_its_iteration_stops_early(waiting: Any, ended: list[str]) -> None:
     async def read() -> None:
         rows = aiter(waiting(count=9))
         assert await anext(rows) == 0
@@ -402,14 +403,12 @@ def test_an_async_source_left_early_is_ended(waiting: Any, ended: list[str]) -> 
     assert ended == ["ended"]
 
 
-def test_in_a_running_loop_an_async_source_says_to_use_async_for(waiting: Any) -> None:
+def test_in_a_running_event_loop_an_async_source_asks_for_async_for(waiting: Any) -> None:
     async def read() -> None:
         list(waiting(count=5))
 
-    said = (
-        r"^waiting\(count=5\) is async and an event loop runs in this thread: use `async for` on it, or read"
-    )
-    with pytest.raises(RuntimeError, match=said):
+    message = r"^waiting\(count=5\) is async and an event loop runs in this thread: use `async for`, or read"
+    with pytest.raises(RuntimeError, match=message):
         asyncio.run(read())
 
 
@@ -435,34 +434,36 @@ def test_tasks_that_an_async_source_leaves_behind_are_cancelled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("returned", "said"),
+    ("returned", "message"),
     [
-        (None, "returned None, not rows: make it a generator, which yields them one by one"),
-        (5, "returned 5, not rows"),
-        ("abc", "returned 'abc', not rows"),
-        ({"n": 1}, "returned {'n': 1}, not rows"),
-        (hw.At(1, 2), r"returned At(cursor=1, rows=2), not rows"),
-        (pd.DataFrame({"n": [1]}), "returned a value of type DataFrame, not rows"),
-        (pa.table({"n": [1]}), "returned a value of type Table, not rows"),
+        (None, "None of type NoneType, not rows: make it a generator, which yields rows one by one"),
+        (5, "5 of type int, not rows"),
+        ("abc", "'abc' of type str, not rows"),
+        ({"n": 1}, "{'n': 1} of type dict, not rows"),
+        (hw.At(1, 2), "At(cursor=1, rows=2) of type At, not rows"),
+        (pd.DataFrame({"n": [1]}), "   n 0  1 of type DataFrame, not rows"),
+        (pa.table({"n": [1]}), "pyarrow.Table n: int64 ---- n: [[1]] of type Table, not rows"),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_read_that_is_no_generator_is_told_so(returned: Any, said: str) -> None:
+def test_a_read_that_does_not_return_rows_is_an_error(returned: Any, message: str) -> None:
     @hw.source("n INT")
     def returns(count: int = 1) -> Any:
         return returned
 
-    with pytest.raises(TypeError, match=rf"^read of returns\(count=2\) {re.escape(said)}"):
+    with pytest.raises(TypeError, match=rf"^read of returns\(count=2\) returned {re.escape(message)}"):
         list(returns(count=2))
 
 
-def test_a_read_that_is_a_coroutine_is_told_so() -> None:
+def test_a_read_that_is_a_coroutine_is_an_error() -> None:
     @hw.source("n INT")
     async def coroutine() -> Any:
         return [1]
 
-    said = r"^read of coroutine\(\) is a coroutine that yields nothing: an async generator yields its rows$"
-    with pytest.raises(TypeError, match=said):
+    with pytest.raises(
+        TypeError,
+        match=r"^read of coroutine\(\) is a coroutine that yields nothing: make it an async generator",
+    ):
         list(coroutine())
 
 
@@ -496,20 +497,20 @@ def test_a_source_shows_its_options_and_no_secrets() -> None:
     assert list(made) == ["hush"]
 
 
-def test_the_secrets_of_a_source_are_known_so_that_nobody_is_told() -> None:
+def test_the_secrets_of_a_source_are_known_so_that_messages_can_mask_them() -> None:
     @hw.source("n INT")
-    def guarded(keys: list[hw.Secret], token: hw.Secret | None = None, word: str = "said") -> Any:
+    def guarded(keys: list[hw.Secret], token: hw.Secret | None = None, word: str = "message") -> Any:
         yield 1
 
     held = registry.hold(guarded([hw.Secret("one"), hw.Secret("two")], hw.Secret("three")))
     assert registry.secrets_in(held, {}) == ["one", "two", "three"]
-    written = {"KEYS": '["one", "two"]', "token": "three", "word": "said"}
+    written = {"KEYS": '["one", "two"]', "token": "three", "word": "message"}
     assert {"one", "two", "three"} <= {*registry.secrets_in("guarded", written)}
-    assert "said" not in registry.secrets_in("guarded", written)
+    assert "message" not in registry.secrets_in("guarded", written)
     assert registry.secrets_in("guarded", {"token": "three", "wrong": "x"}) == ["three"]
 
 
-def test_a_source_made_again_has_the_same_options_and_shares_no_list() -> None:
+def test_a_copy_of_a_source_has_the_same_options_and_shares_no_list() -> None:
     class Tagged(hw.Source, name="tagged", schema="n INT"):
         def __init__(self, tags: list[str], token: hw.Secret, count: int = 2) -> None:
             self.tags = tags
@@ -522,7 +523,7 @@ def test_a_source_made_again_has_the_same_options_and_shares_no_list() -> None:
     made = Tagged(given, token="hush")  # type: ignore[arg-type]
     assert given == ["a"]
     before = repr(made)
-    again = made._again()
+    again = made._with_same_options()
     assert type(again) is Tagged
     assert again is not made
     assert again._bound == made._bound
@@ -530,7 +531,7 @@ def test_a_source_made_again_has_the_same_options_and_shares_no_list() -> None:
     assert repr(made) == before
 
 
-def test_options_as_spark_has_them_make_the_same_source() -> None:
+def test_option_strings_of_spark_make_the_same_source() -> None:
     source = define()
     assert repr(registry.find("NUMBERS", {"COUNT": "5"})) == repr(source(count=5))
     with pytest.raises(
@@ -544,7 +545,7 @@ def test_options_as_spark_has_them_make_the_same_source() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (
             lambda s: s(cuont=1),
@@ -552,20 +553,20 @@ def test_options_as_spark_has_them_make_the_same_source() -> None:
         ),
         (
             lambda s: s(1, 2),
-            r"source 'numbers': too many positional arguments\. Its options are: count: a whole",
+            r"source 'numbers': too many positional arguments\. Its options are: count: an integer",
         ),
         (
             lambda s: s("x"),
-            r"option 'count' of source 'numbers' is 'x' of type str, it must be a whole number",
+            r"option 'count' of source 'numbers' is 'x' of type str, it must be an integer",
         ),
         (
             lambda s: s(linger=1),
-            r"source 'numbers' got an unexpected argument 'linger'\. linger is headwater's",
+            r"source 'numbers' got an unexpected argument 'linger'\. linger is an option of every source",
         ),
     ],
 )
-def test_a_wrong_call_says_what_is_allowed(call: Callable[[Any], Any], said: str) -> None:
-    with pytest.raises(TypeError, match=f"^{said}"):
+def test_the_error_of_a_wrong_call_says_what_is_allowed(call: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{message}"):
         call(define())
 
 
@@ -576,9 +577,9 @@ def test_a_wrong_call_says_what_is_allowed(call: Callable[[Any], Any], said: str
     "name",
     ["../x", "a/b", "a\0b", "x" * 300, "x" * 65, "", "1st", "_x", "a b", "a.b", "é", "a\n", 5, "<lambda>"],
 )
-def test_a_name_that_cannot_be_a_format_is_refused(name: Any) -> None:
+def test_a_name_that_cannot_be_a_format_is_an_error(name: Any) -> None:
     with pytest.raises(
-        ValueError, match=r"^a source cannot be called .*: a letter, then up to 63 letters"
+        ValueError, match=r"cannot be the name of a source: use a letter, then up to 63 letters"
     ) as caught:
         define(name)
     assert repr(name) in str(caught.value)
@@ -586,18 +587,16 @@ def test_a_name_that_cannot_be_a_format_is_refused(name: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["kafka", "Rate", "PARQUET", "headwater", "random_alpha", "Delta"])
-def test_a_name_that_spark_knows_is_refused(name: str) -> None:
-    with pytest.raises(
-        ValueError, match=rf"^a source cannot be called '{name}': that is a format of Spark's"
-    ):
+def test_the_name_of_a_spark_format_is_an_error(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^'{name}' is a format of Spark or of .*; choose another name"):
         define(name)
 
 
-def test_a_name_of_64_characters_is_one() -> None:
+def test_a_name_may_have_64_characters() -> None:
     assert define("x" * 64)._name == "x" * 64
 
 
-def test_a_definition_run_again_replaces_itself() -> None:
+def test_a_definition_that_is_rerun_replaces_itself() -> None:
     first, second = define(), define(schema="n LONG")
     assert first is not second
     assert registry.all_sources() == {"numbers": second}
@@ -607,33 +606,32 @@ def test_a_definition_run_again_replaces_itself() -> None:
 
 
 @pytest.mark.parametrize("name", ["numbers", "NUMBERS"])
-def test_the_name_of_another_source_is_refused(name: str) -> None:
+def test_the_name_of_another_source_is_an_error(name: str) -> None:
     first = define()
-    with pytest.raises(ValueError, match=rf"^the name '{name}' is taken: ") as caught:
+    with pytest.raises(
+        ValueError, match=rf" define a source '{name}'; choose another name for one of them$"
+    ) as caught:
 
         class Other(hw.Source, name=name, schema="n INT"):
             def read(self) -> Any:
                 yield 1
 
-    assert f"{__name__}:{first.__qualname__} defines it too, and this is {__name__}:" in str(caught.value)
-    assert str(caught.value).endswith(". Give one of them another name")
+    assert str(caught.value).startswith(f"both {__name__}:{first.__qualname__} and {__name__}:")
     assert registry.all_sources() == {"numbers": first}
 
 
-def test_a_definition_of_the_same_name_in_another_module_is_refused() -> None:
+def test_the_name_of_a_source_in_another_module_is_an_error() -> None:
     code = "import headwater as hw\n@hw.source('n INT')\ndef words():\n    yield 1\n"
     for module in ("one", "two"):
         scope = types.ModuleType(module).__dict__
         if module == "one":
             exec(code, scope)
             continue
-        with pytest.raises(
-            ValueError, match=r"^the name 'words' is taken: one:words .* this is two:words\. "
-        ):
+        with pytest.raises(ValueError, match=r"^both one:words and two:words define a source 'words'; "):
             exec(code, scope)
 
 
-def test_a_listener_may_refuse_a_name_and_then_nothing_is_defined() -> None:
+def test_a_listener_may_reject_a_name_and_then_nothing_is_registered() -> None:
     def refuse(name: str) -> None:
         raise ValueError(f"Spark has a format '{name}' already")
 
@@ -643,22 +641,20 @@ def test_a_listener_may_refuse_a_name_and_then_nothing_is_defined() -> None:
     assert registry.all_sources() == {}
 
 
-# What is refused at definition
+# Errors at definition
 
 
 @pytest.mark.parametrize("reserved", RESERVED)
-def test_a_parameter_with_the_name_of_an_option_of_every_source_is_refused(reserved: str) -> None:
+def test_a_parameter_with_a_reserved_name_is_an_error(reserved: str) -> None:
     scope: dict[str, Any] = {}
     exec(f"def words(*, {reserved}=None):\n    yield 1", scope)
-    said = (
-        rf"^parameter '{reserved}' of source 'words' \(<string>:1\) has the name of headwater's own option "
-    )
-    with pytest.raises(ValueError, match=said):
+    message = rf"^parameter '{reserved}' of source 'words' \(<string>:1\) has the reserved name "
+    with pytest.raises(ValueError, match=message):
         hw.source("n INT")(scope["words"])
     assert registry.all_sources() == {}
 
 
-def test_a_parameter_of_a_class_is_checked_where_the_class_is_made() -> None:
+def test_the_parameters_of_a_class_are_checked_at_its_definition() -> None:
     with pytest.raises(ValueError, match=rf"of source 'classy' \({re.escape(__file__)}:\d+\) .*: rename it$"):
 
         class Classy(hw.Source, name="classy", schema="n INT"):
@@ -668,7 +664,7 @@ def test_a_parameter_of_a_class_is_checked_where_the_class_is_made() -> None:
                 yield 1
 
     with pytest.raises(
-        TypeError, match=r"^parameter 'url' of source 'classy' .* is of type bytes, as no option"
+        TypeError, match=r"^parameter 'url' of source 'classy' .* has the unsupported option type bytes"
     ):
 
         class Untyped(hw.Source, name="classy", schema="n INT"):
@@ -678,7 +674,7 @@ def test_a_parameter_of_a_class_is_checked_where_the_class_is_made() -> None:
                 yield 1
 
 
-def test_a_parameter_of_a_dataclass_is_checked_at_first_use() -> None:
+def test_the_parameters_of_a_dataclass_are_checked_at_first_use() -> None:
     """Python gives it an __init__ only after the class was made."""
 
     @dataclass
@@ -689,14 +685,15 @@ def test_a_parameter_of_a_dataclass_is_checked_at_first_use() -> None:
             yield 1
 
     with pytest.raises(
-        ValueError, match=r"^parameter 'on_error' of source 'late' .* option onError: rename it$"
+        ValueError,
+        match=r"^parameter 'on_error' of source 'late' .* has the reserved name onError, .*: rename it$",
     ):
         Late()
 
 
-def test_a_class_without_read_is_refused() -> None:
+def test_a_class_without_read_is_an_error() -> None:
     with pytest.raises(
-        TypeError, match=r"^source 'mute' has no method read\(self\): the generator that yields"
+        TypeError, match=r"^source 'mute' has no method read\(self\): define it as a generator that yields"
     ):
 
         class Mute(hw.Source, name="mute", schema="n INT"): ...
@@ -704,7 +701,7 @@ def test_a_class_without_read_is_refused() -> None:
     assert registry.all_sources() == {}
 
 
-def test_source_without_its_call_says_how_it_is_written() -> None:
+def test_the_decorator_without_parentheses_is_an_error_that_shows_how_to_write_it() -> None:
     with pytest.raises(
         TypeError, match=r'^write @hw\.source\("column TYPE, …"\) or @hw\.source\(\), not @hw\.so'
     ):
@@ -717,7 +714,7 @@ def test_source_without_its_call_says_how_it_is_written() -> None:
 # Threads
 
 
-def test_sources_are_defined_from_several_threads_at_once() -> None:
+def test_sources_can_be_defined_from_several_threads_at_once() -> None:
     barrier = threading.Barrier(8)
     refused: list[str] = []
 
@@ -752,13 +749,16 @@ def test_sources_are_defined_from_several_threads_at_once() -> None:
     names = registry.all_sources().keys()
     assert names == {f"numbers_{n}_{r}" for n in range(8) for r in range(20)} | {"shared", "contested"}
     assert len(refused) == 7
-    assert all(error.startswith("the name 'contested' is taken: ") for error in refused)
+    assert all(
+        error.endswith("define a source 'contested'; choose another name for one of them")
+        for error in refused
+    )
 
 
-# Fields of a dataclass that trap
+# Default factories of a dataclass
 
 
-def test_a_list_made_by_a_dataclass_for_each_instance_is_refused_with_its_name() -> None:
+def test_a_default_factory_of_a_dataclass_is_an_error_that_names_the_parameter() -> None:
     @dataclass
     class Listed(hw.Source, name="listed", schema="n INT"):
         tags: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""`random_alpha` from Python: through `hw.stream` and through `.format`."""
+"""`random_alpha` from Python: through `hw.stream` and through `.format`; and the examples in docstrings."""
 
 import doctest
 import importlib
@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import headwater as hw
+from headwater.jvm_source import JvmSource
 from headwater.options import camel, encode
-from headwater.registry import JvmSource
 from headwater.sources import random_alpha
 
 Collect = Callable[..., tuple[list[Row], StreamingQuery]]
@@ -46,7 +46,7 @@ def first_rows(spark_session: SparkSession, tmp_path: Path) -> Collect:
     return collect
 
 
-def test_rows_have_the_length_asked_for_and_a_true_timestamp(
+def test_rows_have_the_configured_length_and_the_current_time(
     spark_session: SparkSession, first_rows: Collect
 ) -> None:
     before = datetime.now()
@@ -86,7 +86,7 @@ def test_no_batch_is_larger_than_max_rows_per_trigger(
     assert set(sizes.values()) == {30}
 
 
-def test_a_seeded_stream_goes_on_after_a_restart_where_it_was(
+def test_a_seeded_stream_resumes_after_a_restart_where_it_stopped(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:
     """AvailableNow ends between batches, so nothing is in flight that memory would lose."""
@@ -114,7 +114,7 @@ def test_a_seeded_stream_goes_on_after_a_restart_where_it_was(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, ["'len'", "1 to 65536"]),
         ({"len": "0"}, ["'len'", "'0'", "1 to 65536"]),
@@ -131,12 +131,12 @@ def test_a_seeded_stream_goes_on_after_a_restart_where_it_was(
     ],
 )
 def test_a_wrong_option_fails_at_load_with_option_value_and_what_is_allowed(
-    spark_session: SparkSession, options: dict[str, str], said: list[str]
+    spark_session: SparkSession, options: dict[str, str], message: list[str]
 ) -> None:
     with pytest.raises(IllegalArgumentException) as caught:
         spark_session.readStream.format("random_alpha").options(**options).load()
     first_line = str(caught.value).partition("\n")[0]
-    assert all(part in first_line for part in said), first_line
+    assert all(part in first_line for part in message), first_line
 
 
 def test_a_wrong_value_in_python_fails_in_the_call(spark_session: SparkSession) -> None:
@@ -146,11 +146,11 @@ def test_a_wrong_value_in_python_fails_in_the_call(spark_session: SparkSession) 
         hw.stream(spark_session, random_alpha(len=65537))
     with pytest.raises(IllegalArgumentException, match=r"'maxRowsPerTrigger' .* '0'.* 1 or more"):
         hw.stream(spark_session, random_alpha(len=5), max_rows_per_trigger=0)
-    with pytest.raises(ValueError, match=r"max_trigger_delay=.*whole number of milliseconds"):
+    with pytest.raises(ValueError, match=r"max_trigger_delay=.*a multiple of one millisecond"):
         hw.stream(spark_session, random_alpha(len=5), max_trigger_delay=timedelta(microseconds=1500))
     with pytest.raises(TypeError, match=r"buffer_rows=\[1\] is of type list"):
         hw.stream(spark_session, random_alpha(len=5), buffer_rows=[1])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"not 'random_alpha' of type str: .* random_alpha\(len=5\)"):
+    with pytest.raises(TypeError, match=r"such as random_alpha\(len=5\), not 'random_alpha' of type str"):
         hw.stream(spark_session, "random_alpha")  # type: ignore[arg-type]
     with pytest.raises(
         IllegalArgumentException, match=r"'availableNowWait' .* '10', it must be a duration with its unit"
@@ -163,7 +163,7 @@ def test_a_wrong_value_in_python_fails_in_the_call(spark_session: SparkSession) 
         hw.stream(spark_session, twice, buffer_rows=4)
 
 
-def test_every_option_reaches_the_provider_in_a_form_it_takes(spark_session: SparkSession) -> None:
+def test_every_option_reaches_the_provider_in_a_valid_form(spark_session: SparkSession) -> None:
     stream = hw.stream(
         spark_session,
         random_alpha(len=5, rows_per_second=0, seed=-1),
@@ -216,7 +216,7 @@ def test_a_duration_has_a_unit(spark_session: SparkSession, wait: timedelta | st
     assert re.fullmatch(r"\d+(ms|s|m|h|d)", encode("available_now_wait", wait))
 
 
-def test_values_become_what_spark_options_hold() -> None:
+def test_values_become_option_strings() -> None:
     assert camel("max_rows_per_trigger") == "maxRowsPerTrigger"
     assert camel("len") == "len"
     assert [encode("x", value) for value in (True, False, 3, 1.5, "64m")] == [
@@ -242,17 +242,19 @@ def test_a_source_is_a_value() -> None:
 
 
 DOCTESTED = [
-    "_author.define",
-    "_author.jvm_source",
-    "_author.reading",
-    "_author.registry",
-    "_author.source",
-    "_feed.order",
-    "_feed.status",
-    "_spark.session",
-    "_spark.stream",
+    "cli.tables",
+    "ddl",
+    "errors",
+    "jvm_source",
+    "options",
+    "reading",
+    "registry",
+    "runtime.status",
+    "source",
     "sources.random_alpha",
-    "testing._script",
+    "spark.session",
+    "spark.stream",
+    "testing.script",
 ]
 
 

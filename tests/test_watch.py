@@ -573,8 +573,14 @@ def test_a_source_that_cannot_be_made_is_a_failure(world: World, start: Start) -
             {"": (0, 1)},
             r"partitions\(\): ValueError: partitions\(\) gave '' of type str; it must give names of 1",
         ),
-        ({"a": (-1, 5)}, r"earliest\('a'\): ValueError: earliest\('a'\) gave -1 of type int; an offset is a"),
-        ({3: (0, "5")}, r"latest\(3\): ValueError: latest\(3\) gave '5' of type str; an offset is a whole"),
+        (
+            {"a": (-1, 5)},
+            r"earliest\('a'\): ValueError: earliest\('a'\) returned -1 of type int; an offset is an",
+        ),
+        (
+            {3: (0, "5")},
+            r"latest\(3\): ValueError: latest\(3\) returned '5' of type str; an offset is an integer",
+        ),
     ],
 )
 def test_a_wrong_value_is_a_failure_and_is_named(

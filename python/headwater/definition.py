@@ -66,7 +66,7 @@ def signature_of(cls: type[Source]) -> Signature:
             function = cls.__init__ if cls.__init__ is not object.__init__ else _no_options
             if "since" in inspect.signature(function).parameters:
                 raise TypeError(
-                    f"`since` of {owner} is a parameter of __init__; it must be one of read, the cursor"
+                    f"`since` of {owner} must be a parameter of read, not of __init__: read gets the cursor"
                 )
         signature = _signatures[cls] = Signature.of(function, owner=owner, skip=("self", "since"))
     return signature
