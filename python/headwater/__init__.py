@@ -10,7 +10,8 @@
     spark = hw.session()
     spark.readStream.format("squares").load()
 
-Importing this package imports none of pyspark, py4j, pyarrow and requests; the first call that needs one does.
+Importing this package imports none of pyspark, py4j, pyarrow and requests; the first call that needs one of
+them does.
 """
 
 from headwater._version import __version__

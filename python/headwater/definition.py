@@ -35,7 +35,7 @@ class SourceType(ABCMeta):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         source: Any = cls
-        return instantiate(source, signature_of(source).check(args, kwargs))
+        return instantiate(source, source._bind(args, kwargs))
 
 
 def instantiate(cls: type[Source], bound: dict[str, object], shown: str | None = None) -> Any:

@@ -115,6 +115,11 @@ class Source(metaclass=definition.SourceType):
             registry.register(cls)
 
     @classmethod
+    def _bind(cls, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, object]:
+        """The valid arguments of a call, by name."""
+        return definition.signature_of(cls).check(args, kwargs)
+
+    @classmethod
     def _check_methods(cls) -> None:
         definition.check_read(cls)
 
