@@ -26,7 +26,6 @@ __all__ = [
     "schema_of_class",
     "schema_of_source",
     "signature_of",
-    "written_by_author",
 ]
 
 
@@ -76,14 +75,14 @@ def _no_options() -> None:
     """The signature of a class without `__init__`."""
 
 
-def written_by_author(cls: Any) -> Any:
+def _written_by_author(cls: Any) -> Any:
     """The function of `@source`, or else the method `read`."""
     return getattr(cls, "_source_function", None) or cls.read
 
 
 def is_resumable(cls: type[Source]) -> bool:
     """Whether `read` takes the cursor to resume after."""
-    return not cls._is_partitioned and "since" in inspect.signature(written_by_author(cls)).parameters
+    return not cls._is_partitioned and "since" in inspect.signature(_written_by_author(cls)).parameters
 
 
 # Schemas
@@ -109,7 +108,7 @@ def schema_of_class(cls: type[Source]) -> StructType | None:
 
 def _schema_of_rows(cls: type[Source]) -> StructType:
     try:
-        rows = row_type(get_type_hints(written_by_author(cls)).get("return"))
+        rows = row_type(get_type_hints(_written_by_author(cls)).get("return"))
     except NameError as error:
         raise TypeError(f"the return annotation of read cannot be evaluated: {error}") from None
     if rows is None:

@@ -47,7 +47,6 @@ __all__ = [
     "encode",
     "format_value",
     "normalize",
-    "snake",
     "strings_to_mask",
 ]
 

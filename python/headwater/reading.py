@@ -20,7 +20,6 @@ from headwater.source import CAUGHT_UP, At, PartitionedSource, Source
 
 __all__ = [
     "AT_IN_PARTITION",
-    "MAX_OFFSET",
     "PartitionKey",
     "is_async",
     "items",
@@ -190,7 +189,7 @@ AT_IN_PARTITION = (
     "a partitioned source yields rows, not hw.At(cursor, rows): it resumes by offset and has no cursor"
 )
 
-MAX_OFFSET = 2**63 - 1
+_MAX_OFFSET = 2**63 - 1
 _MAX_KEY_NUMBER, _MAX_KEY_LENGTH = 2**31 - 1, 255
 _ALLOWED_KEYS = (
     f"unique keys of one type: strings of 1 to {_MAX_KEY_LENGTH} characters, or integers from 0 to "
@@ -252,10 +251,10 @@ def validate_offset(value: Any, call: str) -> int:
     17
     """
     offset = _to_int(value)
-    if offset is None or not 0 <= offset <= MAX_OFFSET:
+    if offset is None or not 0 <= offset <= _MAX_OFFSET:
         raise ValueError(
             f"{call} returned {shorten(value)} of type {type(value).__name__}; an offset is an integer from "
-            f"0 to {MAX_OFFSET}"
+            f"0 to {_MAX_OFFSET}"
         )
     return offset
 

@@ -20,7 +20,7 @@ from headwater._version import __version__
 from headwater.errors import HeadwaterError
 from headwater.spark.jar import MIN_JAVA, find_java, usable_java, verified_jar
 
-__all__ = ["CheckResult", "check_worker_python", "run_checks"]
+__all__ = ["run_checks"]
 
 _INSTALL_SPARK = "pip install 'pyspark>=4.0,<4.4'"
 _VECTOR = "jdk.incubator.vector"
