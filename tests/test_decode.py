@@ -1,9 +1,12 @@
-"""Decoders: what each makes of records, and that a record becomes the same whatever is around it."""
+"""Decoders: the rows of each, and that each record is decoded independently of the others.
+
+The tests of the path from a decoder to a batch use the private `Converter`, which every feed has.
+"""
 
 from __future__ import annotations
 
 import json
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -12,12 +15,15 @@ import pytest
 
 import headwater as hw
 from headwater.decode import decoder
+from headwater.errors import BadRowError
+from headwater.rows.converter import Converter
+from headwater.schema import struct_type
 
 NOW = datetime(2024, 5, 31, 12, 30, tzinfo=timezone.utc)
 
 
 def rows_of(decoded: Any) -> list[Any]:
-    """As tuples, and BadRows as they are."""
+    """Rows as tuples, and BadRows as they are."""
     return [tuple(row.values()) for row in decoded.to_pylist()] if isinstance(decoded, pa.Table) else decoded
 
 
@@ -28,11 +34,11 @@ def read(schema: str, record: str | bytes) -> Any:
     return row
 
 
-# Which decoders there are
+# Creating a decoder
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("xml",), "decode='xml' is unknown; it must be text, binary, json, or a function"),
         (("json",), "decode='json' needs a schema"),
@@ -56,22 +62,22 @@ def read(schema: str, record: str | bytes) -> Any:
         (("json:decoder", "a INT"), "has type module; it must be a function"),
     ],
 )
-def test_what_cannot_be_is_said_when_the_decoder_is_made(arguments: tuple[str, ...], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_arguments_fail_when_the_decoder_is_created(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         decoder(*arguments)
 
 
-def test_a_column_beside_must_have_a_name_of_its_own() -> None:
+def test_a_metadata_column_must_have_a_different_name() -> None:
     with pytest.raises(ValueError, match="duplicate column 'DATA'"):
         decoder("text", beside="DATA STRING")
     with pytest.raises(ValueError, match="beside: unknown type 'X'"):
         decoder("text", beside="a X")
 
 
-def test_the_schema_is_its_columns_and_those_beside() -> None:
-    made = decoder("json", "a INT", beside="event STRING, arrived TIMESTAMP NOT NULL")
-    assert made.schema.simpleString() == "struct<a:int,event:string,arrived:timestamp>"
-    assert not made.schema["arrived"].nullable
+def test_the_schema_has_the_decoded_columns_and_then_the_metadata_columns() -> None:
+    decode = decoder("json", "a INT", beside="event STRING, arrived TIMESTAMP NOT NULL")
+    assert decode.schema.simpleString() == "struct<a:int,event:string,arrived:timestamp>"
+    assert not decode.schema["arrived"].nullable
     assert decoder("text").schema.simpleString() == "struct<data:string>"
     assert decoder("binary").schema.simpleString() == "struct<data:binary>"
 
@@ -79,7 +85,7 @@ def test_the_schema_is_its_columns_and_those_beside() -> None:
 # Text and binary
 
 
-def test_text_is_utf_8_and_other_bytes_are_bad() -> None:
+def test_text_is_utf_8_and_other_bytes_are_bad_rows() -> None:
     assert rows_of(decoder("text").rows(["é😀\0".encode(), b""])) == [("é😀\0",), ("",)]
     (good, bad) = decoder("text").rows([b"a", b"b\xff"])
     assert good == ("a",)
@@ -87,33 +93,33 @@ def test_text_is_utf_8_and_other_bytes_are_bad() -> None:
     assert decoder("text").rows(["\ud800".encode("utf-8", "surrogatepass")])[0].row == (None,)
 
 
-def test_binary_is_every_byte() -> None:
+def test_binary_accepts_every_byte() -> None:
     assert rows_of(decoder("binary").rows([b"\xff\0", b""])) == [(b"\xff\0",), (b"",)]
 
 
-@pytest.mark.parametrize("made", [decoder("text"), decoder("binary"), decoder("json", "a INT")])
-def test_no_record_is_no_row(made: Any) -> None:
-    table = made.rows([])
-    assert (table.num_rows, table.column_names) == (0, made.schema.names)
+@pytest.mark.parametrize("decode", [decoder("text"), decoder("binary"), decoder("json", "a INT")])
+def test_no_records_are_an_empty_table(decode: Any) -> None:
+    table = decode.rows([])
+    assert (table.num_rows, table.column_names) == (0, decode.schema.names)
 
 
-# Columns beside
+# Metadata columns
 
 
-def test_columns_beside_are_a_list_or_one_value_for_all() -> None:
-    made = decoder(
+def test_metadata_columns_are_a_list_or_one_value_for_all_records() -> None:
+    decode = decoder(
         "json", "a INT", beside="id STRING, arrived TIMESTAMP NOT NULL, headers MAP<STRING, STRING>"
     )
-    table = made.rows([b'{"a": 1}', b"{}"], id=["x", None], arrived=NOW, headers={"k": "v"})
+    table = decode.rows([b'{"a": 1}', b"{}"], id=["x", None], arrived=NOW, headers={"k": "v"})
     assert isinstance(table, pa.Table)
     assert [row["id"] for row in table.to_pylist()] == ["x", None]
     assert table["arrived"].to_pylist() == [NOW, NOW]
     assert table["headers"].to_pylist() == [[("k", "v")]] * 2
 
 
-def test_columns_beside_stay_with_their_record_where_others_are_bad() -> None:
-    made = decoder("json", "a INT", beside="id STRING, arrived TIMESTAMP")
-    rows = made.rows([b'{"a": 1}', b"[]", b'{"a": 3}'], id=["x", "y", "z"], arrived=NOW)
+def test_metadata_stays_with_its_record_when_other_records_are_bad() -> None:
+    decode = decoder("json", "a INT", beside="id STRING, arrived TIMESTAMP")
+    rows = decode.rows([b'{"a": 1}', b"[]", b'{"a": 3}'], id=["x", "y", "z"], arrived=NOW)
     assert rows == [
         (1, "x", NOW),
         hw.BadRow(b"[]", "valid JSON, but not an object", (None, "y", NOW)),
@@ -123,38 +129,40 @@ def test_columns_beside_stay_with_their_record_where_others_are_bad() -> None:
 
 @pytest.mark.parametrize("records", [[b'{"a": 1}', b'{"a": 3}'], [b'{"a": 1}', b"[]"]])
 @pytest.mark.parametrize(
-    "named", [("text",), ("binary",), ("json", "a INT"), (f"{__name__}:as_dict", "word STRING")]
+    "arguments", [("text",), ("binary",), ("json", "a INT"), (f"{__name__}:as_dict", "word STRING")]
 )
-def test_records_and_columns_beside_may_be_arrow_arrays(records: list[bytes], named: tuple[str, ...]) -> None:
-    made = decoder(*named, beside="id STRING, arrived TIMESTAMP")
-    expected = rows_of(made.rows(records, id=["x", None], arrived=NOW))
+def test_records_and_metadata_columns_may_be_arrow_arrays(
+    records: list[bytes], arguments: tuple[str, ...]
+) -> None:
+    decode = decoder(*arguments, beside="id STRING, arrived TIMESTAMP")
+    expected = rows_of(decode.rows(records, id=["x", None], arrived=NOW))
     for kind in (pa.binary(), pa.string()):
-        found = made.rows(pa.array(records, kind), id=pa.array(["x", None]), arrived=pa.array([NOW, NOW]))
-        assert rows_of(found) == expected
+        decoded = decode.rows(pa.array(records, kind), id=pa.array(["x", None]), arrived=pa.array([NOW, NOW]))
+        assert rows_of(decoded) == expected
 
 
-def test_bytes_in_an_arrow_array_need_not_be_text() -> None:
+def test_an_arrow_array_of_bytes_need_not_be_valid_utf_8() -> None:
     records = [b"a", b"b\xff"]
     assert decoder("text").rows(pa.array(records)) == decoder("text").rows(records)
     assert rows_of(decoder("binary").rows(pa.array(records))) == [(b"a",), (b"b\xff",)]
 
 
-def test_columns_beside_must_be_given_and_fit() -> None:
-    made = decoder("text", beside="id INT NOT NULL")
+def test_metadata_columns_are_required_and_validated() -> None:
+    decode = decoder("text", beside="id INT NOT NULL")
     with pytest.raises(TypeError, match="expected metadata columns: id; got: none"):
-        made.rows([b"a"])
+        decode.rows([b"a"])
     with pytest.raises(TypeError, match="expected metadata columns: none; got: id"):
         decoder("text").rows([b"a"], id=1)
     with pytest.raises(ValueError, match="column 'id' has 2 values for 1 records"):
-        made.rows([b"a"], id=[1, 2])
+        decode.rows([b"a"], id=[1, 2])
     with pytest.raises(ValueError, match="column 'id' has 2 values for 1 records"):
-        made.rows([b"a"], id=pa.array([1, 2]))
+        decode.rows([b"a"], id=pa.array([1, 2]))
     for wrong in ("x", None, ["x"], [None], pa.array(["x"]), pa.nulls(1)):
         with pytest.raises(ValueError, match="column 'id': "):
-            made.rows([b"a"], id=wrong)
+            decode.rows([b"a"], id=wrong)
 
 
-# A function of one's own
+# A custom function
 
 
 def split_words(record: bytes) -> list[tuple[str, int]]:
@@ -165,16 +173,16 @@ def as_dict(record: bytes) -> Any:
     return {"word": record.decode()} if record else None
 
 
-def said_bad(record: bytes) -> Any:
+def returns_bad_row(record: bytes) -> Any:
     return hw.BadRow("it", "I say so", ("x", 1) if record else None)
 
 
 HERE = __name__
 
 
-def test_a_function_gives_rows_or_raises() -> None:
-    made = decoder(f"{HERE}:split_words", "word STRING, length INT", beside="n INT")
-    rows = made.rows([b"a bc", b"", b"\xff"], n=[1, 2, 3])
+def test_a_function_returns_rows_or_raises() -> None:
+    decode = decoder(f"{HERE}:split_words", "word STRING, length INT", beside="n INT")
+    rows = decode.rows([b"a bc", b"", b"\xff"], n=[1, 2, 3])
     assert rows[:2] == [("a", 1, 1), ("bc", 2, 1)]
     assert rows[2].value == b"\xff"
     assert rows[2].reason.startswith("UnicodeDecodeError: ")
@@ -182,14 +190,14 @@ def test_a_function_gives_rows_or_raises() -> None:
     assert len(rows) == 3
 
 
-def test_a_function_may_give_rows_of_any_kind_and_bad_ones() -> None:
-    made = decoder(f"{HERE}:as_dict", "word STRING, length INT")
-    assert made.rows([b"a"]) == [("a", None)]
-    assert "the function returned None" in made.rows([b""])[0].reason
+def test_a_function_may_return_any_kind_of_row_and_bad_rows() -> None:
+    decode = decoder(f"{HERE}:as_dict", "word STRING, length INT")
+    assert decode.rows([b"a"]) == [("a", None)]
+    assert "the function returned None" in decode.rows([b""])[0].reason
     (bad,) = decoder(f"{HERE}:as_dict", "length INT").rows([b"a"])
     assert "unknown: 'word'" in bad.reason
-    made = decoder(f"{HERE}:said_bad", "word STRING, length INT", beside="n INT")
-    assert made.rows([b"", b"a"], n=5) == [
+    decode = decoder(f"{HERE}:returns_bad_row", "word STRING, length INT", beside="n INT")
+    assert decode.rows([b"", b"a"], n=5) == [
         hw.BadRow("it", "I say so", (None, None, 5)),
         hw.BadRow("it", "I say so", ("x", 1, 5)),
     ]
@@ -267,7 +275,7 @@ BAD: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "value", "expected"), GOOD)
-def test_a_value_is_carried_exactly(kind: str, value: str, expected: Any) -> None:
+def test_a_json_value_is_decoded_exactly(kind: str, value: str, expected: Any) -> None:
     assert repr(read(f"a {kind}", f'{{"a": {value}}}')) == repr((expected,)).replace(
         "datetime.timezone.utc", "zoneinfo.ZoneInfo(key='UTC')"
     )
@@ -275,41 +283,41 @@ def test_a_value_is_carried_exactly(kind: str, value: str, expected: Any) -> Non
     assert with_map == [(expected, None)]
 
 
-@pytest.mark.parametrize(("kind", "value", "said"), BAD)
-def test_a_value_that_does_not_fit_is_told_with_its_place(kind: str, value: str, said: str) -> None:
+@pytest.mark.parametrize(("kind", "value", "message"), BAD)
+def test_an_invalid_json_value_is_a_bad_row_with_its_path(kind: str, value: str, message: str) -> None:
     bad = read(f"k INT, a {kind}", f'{{"k": 1, "a": {value}}}')
     assert isinstance(bad, hw.BadRow)
     assert bad.reason.startswith("field 'a': ")
-    assert said in bad.reason
+    assert message in bad.reason
     assert bad.row == (1, None)
     deep = read(f"k INT, o STRUCT<p: ARRAY<{kind}>>", f'{{"k": 1, "o": {{"p": [null, {value}]}}}}')
     assert "field 'o.p[1]': " in deep.reason
     assert deep.row == (1, None)
 
 
-def test_maps_take_objects() -> None:
+def test_a_map_accepts_a_json_object() -> None:
     assert read("a MAP<STRING, DATE>", '{"a": {"x": "2024-05-31", "": null}}') == (
         [("x", date(2024, 5, 31)), ("", None)],
     )
-    for value, said in [
+    for value, message in [
         ("[]", "field 'a': MAP accepts a JSON object"),
         ('{"x": 1}', "field 'a['x']': DATE accepts".replace("'a['x']'", repr("a['x']"))),
         ('{"x": null, "x": null}', "the key 'x' occurs more than once"),
         (r'{"\ud800": null}', "STRING accepts"),
     ]:
-        assert said in read("a MAP<STRING, DATE>", f'{{"a": {value}}}').reason
+        assert message in read("a MAP<STRING, DATE>", f'{{"a": {value}}}').reason
     rows = decoder("json", "a MAP<STRING, STRUCT<m: MAP<STRING, INT>>>").rows(
         [b'{"a": {"k": {"m": {"x": 1}}}}', b""]
     )
     assert rows[0] == ({"k": {"m": {"x": 1}}},)
 
 
-def test_a_field_that_is_not_there_is_a_null_and_one_that_is_not_asked_for_is_ignored() -> None:
+def test_a_missing_field_is_null_and_an_unknown_field_is_ignored() -> None:
     assert read("a INT, b STRUCT<c: INT>", '{"z": [{}], "b": {"y": 1}}') == (None, {"c": None})
     assert read("a INT", '{"A": 1}') == (None,)
 
 
-def test_a_null_where_none_may_be_is_bad() -> None:
+def test_null_in_a_not_null_field_is_a_bad_row() -> None:
     schema = "k INT, a INT NOT NULL, o STRUCT<b: INT NOT NULL>"
     assert read(schema, '{"a": 1}') == (None, 1, None)
     assert "field 'a': null in a NOT NULL column" in read(schema, '{"k": 5}').reason
@@ -318,7 +326,7 @@ def test_a_null_where_none_may_be_is_bad() -> None:
     assert bad.row == (5, 1, None)
 
 
-def test_several_fields_that_do_not_fit_are_nulls_and_the_others_stay() -> None:
+def test_the_row_of_a_bad_record_has_nulls_for_its_invalid_fields_only() -> None:
     bad = read("a INT, b STRING, c DATE", '{"a": "x", "b": "kept", "c": 1}')
     assert bad.row == (None, "kept", None)
     assert "field 'a': " in bad.reason
@@ -371,19 +379,19 @@ ONE_OBJECT = [
 ]
 
 
-@pytest.mark.parametrize(("record", "said"), NO_OBJECT)
-def test_a_record_is_one_object_of_json_or_it_is_bad(record: bytes, said: str) -> None:
+@pytest.mark.parametrize(("record", "message"), NO_OBJECT)
+def test_a_record_that_is_not_one_json_object_is_a_bad_row(record: bytes, message: str) -> None:
     bad = read("a INT", record)
-    assert said in bad.reason
+    assert message in bad.reason
     assert bad.row == (None,)
 
 
 @pytest.mark.parametrize("record", ONE_OBJECT)
-def test_what_is_one_object_of_json_is_read(record: bytes) -> None:
+def test_a_record_that_is_one_json_object_is_decoded(record: bytes) -> None:
     assert read("a INT", record) == (1,)
 
 
-def test_records_that_only_together_are_json_are_bad() -> None:
+def test_records_that_are_valid_json_only_together_are_bad_rows() -> None:
     pairs = [(b'{"a": "}', b'{"b": "}'), (b'{"a": {"b": 1}', b'{"c": 1}}'), (b'{"a": [{}', b"{}]}")]
     pairs += [(b'{"a": 1}{"a": 2}', b" "), (b'{"a":1}{"a":2}\0}', b'{"a": 3}'), (b'{"a": 1', b"}")]
     for pair in pairs:
@@ -392,7 +400,7 @@ def test_records_that_only_together_are_json_are_bad() -> None:
         assert rows_of(decoder("json", "a INT").rows(pair)) == alone
 
 
-def test_bad_records_among_thousands_are_found_and_all_others_stay() -> None:
+def test_bad_records_among_thousands_do_not_affect_the_others() -> None:
     records = [b'{"a": %d}' % n for n in range(10_000)]
     wrong = {0: b"", 17: b"null", 4999: b'{"a": "x"}', 5000: b"{}{}", 9999: b'{"a": 1'}
     for place, record in wrong.items():
@@ -402,21 +410,21 @@ def test_bad_records_among_thousands_are_found_and_all_others_stay() -> None:
     assert all(row == (n,) for n, row in enumerate(rows) if n not in wrong)
 
 
-def test_more_records_than_pyarrow_takes_at_once_become_one_table() -> None:
+def test_more_records_than_one_pyarrow_call_reads_become_one_table() -> None:
     records = [b'{"a": %d}' % n for n in range(120_000)]
     table = decoder("json", "a INT").rows(records)
     assert table["a"].to_pylist() == list(range(120_000))
 
 
-def test_records_of_many_megabytes_are_read() -> None:
+def test_records_of_many_megabytes_are_decoded() -> None:
     long = "x" * (20 << 20)
     table = decoder("json", "a STRING").rows([json.dumps({"a": long}).encode()] * 3)
     assert [len(text) for text in table["a"].to_pylist()] == [len(long)] * 3
 
 
-def test_what_is_not_json_cannot_end_the_process() -> None:
-    """pyarrow alone ends with a segmentation fault on the first, and gives another number for the last."""
-    made = decoder("json", "a DECIMAL(38, 38), b DECIMAL(5, 2)")
+def test_input_that_crashes_pyarrow_does_not_reach_it() -> None:
+    """pyarrow crashes on the first of these, and reads another number in the last."""
+    decode = decoder("json", "a DECIMAL(38, 38), b DECIMAL(5, 2)")
     for record in [
         b"null",
         b'null {"b": 1}',
@@ -426,4 +434,72 @@ def test_what_is_not_json_cannot_end_the_process() -> None:
         b'{"a": 2147483648}',
     ]:
         for records in ([record], [record, b"{}"], [b"{}", record]):
-            assert any(isinstance(row, hw.BadRow) for row in made.rows(records)) is (b'"0e' not in record)
+            assert any(isinstance(row, hw.BadRow) for row in decode.rows(records)) is (b'"0e' not in record)
+
+
+# From a decoder to a batch
+
+NESTED = "t TIMESTAMP, a ARRAY<STRUCT<b: INT>>, m MAP<STRING, STRING>"
+NESTED_RECORD = b'{"t": "2024-05-31T12:30:00Z", "a": [{"b": 1}, null], "m": {"k": "v"}}'
+
+
+def addresses(array: pa.Array) -> list[int | None]:
+    return [None if buffer is None else buffer.address for buffer in array.buffers()]
+
+
+@pytest.mark.parametrize("beside", [None, "id STRING NOT NULL, headers MAP<STRING, STRING>"])
+@pytest.mark.parametrize(
+    "arguments", [("text",), ("binary",), ("json", "t TIMESTAMP, a ARRAY<STRUCT<b: INT>>"), ("json", NESTED)]
+)
+def test_a_table_of_a_decoder_becomes_a_batch_without_a_copy(
+    arguments: tuple[str, ...], beside: str | None
+) -> None:
+    decode = decoder(*arguments, beside=beside)
+    metadata = {} if beside is None else {"id": ["x", "y"], "headers": {"k": "v"}}
+    table = decode.rows([NESTED_RECORD, b"{}"], **metadata)
+    converter = Converter(decoder(*arguments, beside=beside).schema)  # equal, but another object
+    batch, bad = converter.from_arrow(table, 0)
+    assert (batch.schema, bad) == (converter.arrow_schema, [])
+    batch.validate(full=True)
+    assert batch.to_pylist() == table.to_pylist()
+    for before, after in zip(table.columns, batch.columns, strict=True):
+        assert addresses(before.chunk(0)) == addresses(after)
+
+
+def test_a_table_of_no_records_and_one_of_several_chunks_become_a_batch() -> None:
+    decode = decoder("json", "a INT")
+    converter = Converter(decode.schema)
+    assert converter.from_arrow(decode.rows([]), 0)[0].num_rows == 0
+    table = decode.rows([b'{"a": %d}' % n for n in range(20_000)])
+    assert table["a"].num_chunks > 1
+    assert converter.from_arrow(table, 0)[0].column(0).to_pylist() == list(range(20_000))
+
+
+def test_a_table_that_an_author_derives_from_that_of_a_decoder_is_validated() -> None:
+    decode = decoder("json", "t TIMESTAMP")
+    converter = Converter(decode.schema)
+    table = decode.rows([b"{}"])
+    out_of_range = pa.array([2**60], pa.timestamp("us", "UTC"))
+    derived = table.set_column(0, table.schema.field(0), out_of_range)
+    assert derived.schema == table.schema
+    with pytest.raises(BadRowError, match="in the years 1 to 9999 of UTC"):
+        converter.from_arrow(derived, 0)
+
+
+def test_a_table_of_a_decoder_is_validated_against_another_schema() -> None:
+    table = decoder("json", "a INT, t TIMESTAMP").rows([b'{"a": 300}'])
+    for schema, message in [
+        ("a BYTE, t TIMESTAMP", "TINYINT accepts an int from -128 to 127"),
+        ("a INT, t TIMESTAMP NOT NULL", "null in a NOT NULL column"),
+        ("a INT", "unknown: 't'"),
+    ]:
+        with pytest.raises(BadRowError, match=message):
+            Converter(struct_type(schema)).from_arrow(table, 0)
+
+
+def test_spark_types_with_the_same_arrow_type_are_different_schemas() -> None:
+    table = decoder("text", beside="d INTERVAL DAY TO SECOND").rows([b"a"], d=timedelta(hours=1))
+    converter = Converter(struct_type("data STRING, d INTERVAL DAY"))
+    assert table.schema == converter.arrow_schema
+    with pytest.raises(BadRowError, match="finer than the column"):
+        converter.from_arrow(table, 0)
