@@ -1,4 +1,7 @@
-"""`hw.BadRow`: what a source says of a row that cannot be one, and what `onBadRow` makes of it."""
+"""`hw.BadRow`, which a source yields for a malformed record, and what the `onBadRow` option does with it.
+
+Where a query is not needed the tests use the private `Converter`, which applies the option.
+"""
 
 from __future__ import annotations
 
@@ -27,33 +30,33 @@ def converted(rows: list[Any], policy: str, schema: str = SCHEMA) -> tuple[list[
     return [tuple(row.values()) for row in batch.to_pylist()], list(map(str, errors))
 
 
-def test_a_bad_row_fails_with_its_number_its_value_and_its_reason() -> None:
+def test_fail_raises_with_the_number_the_value_and_the_reason() -> None:
     with pytest.raises(BadRowError) as caught:
         converted(ROWS, "fail")
     assert str(caught.value) == "row 11: no JSON (found: b'{')"
     assert (caught.value.number, caught.value.field, caught.value.reason) == (11, None, "no JSON")
 
 
-def test_a_long_value_is_shown_in_short() -> None:
+def test_a_long_value_is_abbreviated() -> None:
     with pytest.raises(BadRowError) as caught:
         converted([hw.BadRow(b"x" * 10_000, "too long")], "fail")
     assert len(str(caught.value)) < 150
 
 
-def test_drop_leaves_it_out_whatever_row_it_brings() -> None:
+def test_drop_leaves_a_bad_row_out_even_if_it_has_a_row() -> None:
     rows, errors = converted(ROWS, "drop")
     assert rows == [(0, "a"), (3, "d")]
     assert errors == ["row 11: no JSON (found: b'{')", "row 12: half (found: 'x')"]
 
 
-def test_null_takes_the_row_that_it_brings() -> None:
+def test_null_uses_the_row_of_a_bad_row() -> None:
     rows, errors = converted(ROWS, "null")
     assert rows == [(0, "a"), (2, None), (3, "d")]
     assert len(errors) == 2
 
 
 @pytest.mark.parametrize(
-    ("row", "kept", "said"),
+    ("row", "kept", "message"),
     [
         ((7, 5), [(7, None)], "field 'text'"),
         ((None, "a"), [], "field 'id'"),
@@ -62,15 +65,15 @@ def test_null_takes_the_row_that_it_brings() -> None:
         (hw.BadRow(1, "again"), [], "stands for a whole row"),
     ],
 )
-def test_the_row_that_it_brings_is_looked_at_as_any_other(row: Any, kept: list[Any], said: str) -> None:
+def test_the_row_of_a_bad_row_is_validated_like_any_other(row: Any, kept: list[Any], message: str) -> None:
     rows, errors = converted([hw.BadRow("v", "r", row)], "null")
     assert rows == kept
     assert errors[0] == "row 10: r (found: 'v')"
-    assert said in errors[-1]
+    assert message in errors[-1]
     assert {error.partition(",")[0].partition(":")[0] for error in errors} == {"row 10"}
 
 
-def test_other_bad_rows_beside_it_are_found_and_told_in_their_order() -> None:
+def test_errors_of_bad_rows_and_of_invalid_rows_are_in_row_order() -> None:
     rows, errors = converted([("x", "a"), hw.BadRow(1, "one"), 5, (3, "d")], "drop")
     assert rows == [(3, "d")]
     assert [error.partition(" ")[2][:2] for error in errors] == ["10", "11", "12"]
@@ -79,17 +82,17 @@ def test_other_bad_rows_beside_it_are_found_and_told_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("schema", ["value STRING, reason STRING, row STRING", "value INT", "v ARRAY<INT>"])
-def test_it_is_never_taken_for_a_row(schema: str) -> None:
+def test_a_bad_row_is_never_used_as_a_row_itself(schema: str) -> None:
     with pytest.raises(BadRowError, match="row 10: why"):
         converted([hw.BadRow("a", "why", "c")], "fail", schema)
 
 
-def test_as_a_part_of_a_row_it_is_a_mistake() -> None:
+def test_a_bad_row_inside_a_row_is_an_error() -> None:
     with pytest.raises(BadRowError, match=r"field 's'.*stands for a whole row"):
         converted([(hw.BadRow("a", "b"),)], "fail", "s STRUCT<value: STRING, reason: STRING, row: STRING>")
 
 
-def test_without_spark_it_comes_as_it_is() -> None:
+def test_without_spark_a_bad_row_is_yielded_as_it_is() -> None:
     @hw.source(SCHEMA)
     def bad_rows_plain() -> Iterator[Any]:
         yield ROWS[1]
@@ -115,7 +118,7 @@ def bad_rows_resumable(since: int | None = None) -> Iterator[hw.At]:
     yield hw.At(since + 1, (since, "end"))
 
 
-def told(query: RunningStream) -> tuple[int, tuple[str, ...]]:
+def bad_row_status(query: RunningStream) -> tuple[int, tuple[str, ...]]:
     (feed,) = query.feeds
     return feed.bad_rows, feed.bad_row_samples
 
@@ -134,13 +137,13 @@ def test_a_query_fails_with_the_bad_row_after_the_rows_before_it(stream: Stream)
         ("null", [(0, "a"), (2, "c"), (3, None), (4, "e"), (5, "f")]),
     ],
 )
-def test_a_query_goes_on_and_counts(stream: Stream, policy: str, rows: list[Any]) -> None:
+def test_a_query_continues_and_counts_bad_rows(stream: Stream, policy: str, rows: list[Any]) -> None:
     query = stream(bad_rows_many(), on_bad_row=policy)
     assert query.to_end() == rows
-    assert told(query) == (2, ("row 1: no JSON (found: b'{')", "row 3: half (found: 'x')"))
+    assert bad_row_status(query) == (2, ("row 1: no JSON (found: b'{')", "row 3: half (found: 'x')"))
 
 
-def test_a_cursor_moves_on_over_bad_rows(stream: Stream) -> None:
+def test_the_cursor_advances_past_bad_rows(stream: Stream) -> None:
     query = stream(bad_rows_resumable(), on_bad_row="null", on_error="restart")
     assert query.to_end() == [(2, "b"), (3, None), (2, "end")]
     assert query.feeds[0].cursor == 3

@@ -1,9 +1,12 @@
-"""Decoders: what each makes of records, and that a record becomes the same whatever is around it."""
+"""Decoders: the rows of each, and that each record is decoded independently of the others.
+
+The tests of the path from a decoder to a batch use the private `Converter`, which every feed has.
+"""
 
 from __future__ import annotations
 
 import json
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -12,12 +15,15 @@ import pytest
 
 import headwater as hw
 from headwater.decode import decoder
+from headwater.errors import BadRowError
+from headwater.rows.converter import Converter
+from headwater.schema import struct_type
 
 NOW = datetime(2024, 5, 31, 12, 30, tzinfo=timezone.utc)
 
 
 def rows_of(decoded: Any) -> list[Any]:
-    """As tuples, and BadRows as they are."""
+    """Rows as tuples, and BadRows as they are."""
     return [tuple(row.values()) for row in decoded.to_pylist()] if isinstance(decoded, pa.Table) else decoded
 
 
@@ -28,50 +34,50 @@ def read(schema: str, record: str | bytes) -> Any:
     return row
 
 
-# Which decoders there are
+# Creating a decoder
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("xml",), "decode='xml' is unknown; it must be text, binary, json, or a function"),
         (("json",), "decode='json' needs a schema"),
         (("json:loads",), "decode='json:loads' needs a schema"),
-        (("text", "a STRING"), "decode='text' gives the column 'data', and takes no schema"),
-        (("binary", "a BINARY"), "decode='binary' gives the column 'data', and takes no schema"),
+        (("text", "a STRING"), "decode='text' takes no schema; its only column is 'data'"),
+        (("binary", "a BINARY"), "decode='binary' takes no schema; its only column is 'data'"),
         (("json", "a INTT"), "schema: unknown type 'INTT'"),
         (("json", "a INT, A STRING"), "'A' is there twice"),
         (
             ("json", "a INTERVAL DAY TO SECOND"),
-            "column 'a' is of type INTERVAL DAY TO SECOND, for which JSON",
+            "column 'a' has type INTERVAL DAY TO SECOND, which JSON cannot represent",
         ),
-        (("json", "a STRUCT<b: ARRAY<VOID>>"), r"column 'a.b\[\]' is of type VOID"),
+        (("json", "a STRUCT<b: ARRAY<VOID>>"), r"column 'a.b\[\]' has type VOID"),
         (
             ("json", "a MAP<INT, STRING>"),
-            "column 'a' is a MAP with keys of type INT; those of JSON are STRING",
+            "column 'a' is a MAP with keys of type INT; JSON keys are STRING",
         ),
         (("json", "a VARIANT"), "VARIANT"),
         (("nowhere.at_all:f", "a INT"), "cannot be imported: ModuleNotFoundError"),
         (("json:nope", "a INT"), "cannot be imported: AttributeError"),
-        (("json:decoder", "a INT"), "is of type module; it must be a function"),
+        (("json:decoder", "a INT"), "has type module; it must be a function"),
     ],
 )
-def test_what_cannot_be_is_said_when_the_decoder_is_made(arguments: tuple[str, ...], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_arguments_fail_when_the_decoder_is_created(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         decoder(*arguments)
 
 
-def test_a_column_beside_must_have_a_name_of_its_own() -> None:
-    with pytest.raises(ValueError, match="the column 'DATA' is there twice"):
+def test_a_metadata_column_must_have_a_different_name() -> None:
+    with pytest.raises(ValueError, match="duplicate column 'DATA'"):
         decoder("text", beside="DATA STRING")
     with pytest.raises(ValueError, match="beside: unknown type 'X'"):
         decoder("text", beside="a X")
 
 
-def test_the_schema_is_its_columns_and_those_beside() -> None:
-    made = decoder("json", "a INT", beside="event STRING, arrived TIMESTAMP NOT NULL")
-    assert made.schema.simpleString() == "struct<a:int,event:string,arrived:timestamp>"
-    assert not made.schema["arrived"].nullable
+def test_the_schema_has_the_decoded_columns_and_then_the_metadata_columns() -> None:
+    decode = decoder("json", "a INT", beside="event STRING, arrived TIMESTAMP NOT NULL")
+    assert decode.schema.simpleString() == "struct<a:int,event:string,arrived:timestamp>"
+    assert not decode.schema["arrived"].nullable
     assert decoder("text").schema.simpleString() == "struct<data:string>"
     assert decoder("binary").schema.simpleString() == "struct<data:binary>"
 
@@ -79,82 +85,84 @@ def test_the_schema_is_its_columns_and_those_beside() -> None:
 # Text and binary
 
 
-def test_text_is_utf_8_and_other_bytes_are_bad() -> None:
+def test_text_is_utf_8_and_other_bytes_are_bad_rows() -> None:
     assert rows_of(decoder("text").rows(["é😀\0".encode(), b""])) == [("é😀\0",), ("",)]
     (good, bad) = decoder("text").rows([b"a", b"b\xff"])
     assert good == ("a",)
-    assert bad == hw.BadRow(b"b\xff", "it is not in UTF-8: invalid start byte at byte 1", (None,))
+    assert bad == hw.BadRow(b"b\xff", "not valid UTF-8: invalid start byte at byte 1", (None,))
     assert decoder("text").rows(["\ud800".encode("utf-8", "surrogatepass")])[0].row == (None,)
 
 
-def test_binary_is_every_byte() -> None:
+def test_binary_accepts_every_byte() -> None:
     assert rows_of(decoder("binary").rows([b"\xff\0", b""])) == [(b"\xff\0",), (b"",)]
 
 
-@pytest.mark.parametrize("made", [decoder("text"), decoder("binary"), decoder("json", "a INT")])
-def test_no_record_is_no_row(made: Any) -> None:
-    table = made.rows([])
-    assert (table.num_rows, table.column_names) == (0, made.schema.names)
+@pytest.mark.parametrize("decode", [decoder("text"), decoder("binary"), decoder("json", "a INT")])
+def test_no_records_are_an_empty_table(decode: Any) -> None:
+    table = decode.rows([])
+    assert (table.num_rows, table.column_names) == (0, decode.schema.names)
 
 
-# Columns beside
+# Metadata columns
 
 
-def test_columns_beside_are_a_list_or_one_value_for_all() -> None:
-    made = decoder(
+def test_metadata_columns_are_a_list_or_one_value_for_all_records() -> None:
+    decode = decoder(
         "json", "a INT", beside="id STRING, arrived TIMESTAMP NOT NULL, headers MAP<STRING, STRING>"
     )
-    table = made.rows([b'{"a": 1}', b"{}"], id=["x", None], arrived=NOW, headers={"k": "v"})
+    table = decode.rows([b'{"a": 1}', b"{}"], id=["x", None], arrived=NOW, headers={"k": "v"})
     assert isinstance(table, pa.Table)
     assert [row["id"] for row in table.to_pylist()] == ["x", None]
     assert table["arrived"].to_pylist() == [NOW, NOW]
     assert table["headers"].to_pylist() == [[("k", "v")]] * 2
 
 
-def test_columns_beside_stay_with_their_record_where_others_are_bad() -> None:
-    made = decoder("json", "a INT", beside="id STRING, arrived TIMESTAMP")
-    rows = made.rows([b'{"a": 1}', b"[]", b'{"a": 3}'], id=["x", "y", "z"], arrived=NOW)
+def test_metadata_stays_with_its_record_when_other_records_are_bad() -> None:
+    decode = decoder("json", "a INT", beside="id STRING, arrived TIMESTAMP")
+    rows = decode.rows([b'{"a": 1}', b"[]", b'{"a": 3}'], id=["x", "y", "z"], arrived=NOW)
     assert rows == [
         (1, "x", NOW),
-        hw.BadRow(b"[]", "it is JSON, and no object", (None, "y", NOW)),
+        hw.BadRow(b"[]", "valid JSON, but not an object", (None, "y", NOW)),
         (3, "z", NOW),
     ]
 
 
 @pytest.mark.parametrize("records", [[b'{"a": 1}', b'{"a": 3}'], [b'{"a": 1}', b"[]"]])
 @pytest.mark.parametrize(
-    "named", [("text",), ("binary",), ("json", "a INT"), (f"{__name__}:as_dict", "word STRING")]
+    "arguments", [("text",), ("binary",), ("json", "a INT"), (f"{__name__}:as_dict", "word STRING")]
 )
-def test_records_and_columns_beside_may_be_arrow_arrays(records: list[bytes], named: tuple[str, ...]) -> None:
-    made = decoder(*named, beside="id STRING, arrived TIMESTAMP")
-    expected = rows_of(made.rows(records, id=["x", None], arrived=NOW))
+def test_records_and_metadata_columns_may_be_arrow_arrays(
+    records: list[bytes], arguments: tuple[str, ...]
+) -> None:
+    decode = decoder(*arguments, beside="id STRING, arrived TIMESTAMP")
+    expected = rows_of(decode.rows(records, id=["x", None], arrived=NOW))
     for kind in (pa.binary(), pa.string()):
-        found = made.rows(pa.array(records, kind), id=pa.array(["x", None]), arrived=pa.array([NOW, NOW]))
-        assert rows_of(found) == expected
+        decoded = decode.rows(pa.array(records, kind), id=pa.array(["x", None]), arrived=pa.array([NOW, NOW]))
+        assert rows_of(decoded) == expected
 
 
-def test_bytes_in_an_arrow_array_need_not_be_text() -> None:
+def test_an_arrow_array_of_bytes_need_not_be_valid_utf_8() -> None:
     records = [b"a", b"b\xff"]
     assert decoder("text").rows(pa.array(records)) == decoder("text").rows(records)
     assert rows_of(decoder("binary").rows(pa.array(records))) == [(b"a",), (b"b\xff",)]
 
 
-def test_columns_beside_must_be_given_and_fit() -> None:
-    made = decoder("text", beside="id INT NOT NULL")
-    with pytest.raises(TypeError, match="the columns beside are id; given are none"):
-        made.rows([b"a"])
-    with pytest.raises(TypeError, match="the columns beside are none; given are id"):
+def test_metadata_columns_are_required_and_validated() -> None:
+    decode = decoder("text", beside="id INT NOT NULL")
+    with pytest.raises(TypeError, match="expected metadata columns: id; got: none"):
+        decode.rows([b"a"])
+    with pytest.raises(TypeError, match="expected metadata columns: none; got: id"):
         decoder("text").rows([b"a"], id=1)
     with pytest.raises(ValueError, match="column 'id' has 2 values for 1 records"):
-        made.rows([b"a"], id=[1, 2])
+        decode.rows([b"a"], id=[1, 2])
     with pytest.raises(ValueError, match="column 'id' has 2 values for 1 records"):
-        made.rows([b"a"], id=pa.array([1, 2]))
+        decode.rows([b"a"], id=pa.array([1, 2]))
     for wrong in ("x", None, ["x"], [None], pa.array(["x"]), pa.nulls(1)):
         with pytest.raises(ValueError, match="column 'id': "):
-            made.rows([b"a"], id=wrong)
+            decode.rows([b"a"], id=wrong)
 
 
-# A function of one's own
+# A custom function
 
 
 def split_words(record: bytes) -> list[tuple[str, int]]:
@@ -165,16 +173,16 @@ def as_dict(record: bytes) -> Any:
     return {"word": record.decode()} if record else None
 
 
-def said_bad(record: bytes) -> Any:
+def returns_bad_row(record: bytes) -> Any:
     return hw.BadRow("it", "I say so", ("x", 1) if record else None)
 
 
 HERE = __name__
 
 
-def test_a_function_gives_rows_or_raises() -> None:
-    made = decoder(f"{HERE}:split_words", "word STRING, length INT", beside="n INT")
-    rows = made.rows([b"a bc", b"", b"\xff"], n=[1, 2, 3])
+def test_a_function_returns_rows_or_raises() -> None:
+    decode = decoder(f"{HERE}:split_words", "word STRING, length INT", beside="n INT")
+    rows = decode.rows([b"a bc", b"", b"\xff"], n=[1, 2, 3])
     assert rows[:2] == [("a", 1, 1), ("bc", 2, 1)]
     assert rows[2].value == b"\xff"
     assert rows[2].reason.startswith("UnicodeDecodeError: ")
@@ -182,14 +190,14 @@ def test_a_function_gives_rows_or_raises() -> None:
     assert len(rows) == 3
 
 
-def test_a_function_may_give_rows_of_any_kind_and_bad_ones() -> None:
-    made = decoder(f"{HERE}:as_dict", "word STRING, length INT")
-    assert made.rows([b"a"]) == [("a", None)]
-    assert "the function returned None" in made.rows([b""])[0].reason
+def test_a_function_may_return_any_kind_of_row_and_bad_rows() -> None:
+    decode = decoder(f"{HERE}:as_dict", "word STRING, length INT")
+    assert decode.rows([b"a"]) == [("a", None)]
+    assert "the function returned None" in decode.rows([b""])[0].reason
     (bad,) = decoder(f"{HERE}:as_dict", "length INT").rows([b"a"])
     assert "unknown: 'word'" in bad.reason
-    made = decoder(f"{HERE}:said_bad", "word STRING, length INT", beside="n INT")
-    assert made.rows([b"", b"a"], n=5) == [
+    decode = decoder(f"{HERE}:returns_bad_row", "word STRING, length INT", beside="n INT")
+    assert decode.rows([b"", b"a"], n=5) == [
         hw.BadRow("it", "I say so", (None, None, 5)),
         hw.BadRow("it", "I say so", ("x", 1, 5)),
     ]
@@ -232,42 +240,42 @@ GOOD: list[tuple[str, str, Any]] = [
     ),
 ]
 BAD: list[tuple[str, str, str]] = [
-    ("BOOLEAN", "1", "BOOLEAN takes true or false"),
-    ("BOOLEAN", '"true"', "BOOLEAN takes true or false"),
-    ("INT", '"5"', "INT takes a whole number from -2147483648 to 2147483647"),
-    ("INT", "5.0", "it is not a whole number; INT takes"),
-    ("INT", "true", "INT takes"),
-    ("INT", "2147483648", "it is out of range; INT takes"),
-    ("BIGINT", "9" * 5000, "it is out of range; BIGINT takes"),
-    ("DOUBLE", '"1.5"', "DOUBLE takes a number"),
-    ("DOUBLE", "1e999", "it is too large; DOUBLE takes a number"),
-    ("DOUBLE", "9" * 400, "it is too large; DOUBLE takes a number"),
-    ("FLOAT", "1e39", "FLOAT takes a number"),
-    ("STRING", "5", "STRING takes a string"),
-    ("STRING", r'"\ud800"', "STRING takes a string of whole characters"),
-    ("DECIMAL(5, 2)", "1234.5", "it is out of range; DECIMAL(5,2) takes"),
-    ("DECIMAL(5, 2)", "1.234", "it has more than 2 digits after the point"),
-    ("DECIMAL(5, 2)", "1e999999999", "it is out of range"),
-    ("DECIMAL(5, 2)", "1e-999999999", "it has more than 2 digits after the point"),
-    ("DECIMAL(5, 2)", '"NaN"', "it is no number"),
-    ("DATE", '"2024-02-30"', "DATE takes a date such as '2024-05-31'"),
-    ("DATE", '"2024-05-31T00:00:00"', "DATE takes"),
-    ("DATE", "19874", "DATE takes"),
-    ("TIMESTAMP", '"2024-05-31T12:30:00"', "TIMESTAMP takes a date and time with a zone"),
-    ("TIMESTAMP", '"2024-05-31"', "TIMESTAMP takes"),
-    ("TIMESTAMP", '"2024-05-31T12:30:00.1234567Z"', "to the microsecond at most"),
-    ("TIMESTAMP", '"0001-01-01T00:00:00+01:00"', "outside of the years 1 to 9999"),
-    ("TIMESTAMP", '"2024-05-31T23:59:60Z"', "TIMESTAMP takes"),
-    ("TIMESTAMP", "1717158600", "TIMESTAMP takes"),
-    ("TIMESTAMP_NTZ", '"2024-05-31T12:30:00Z"', "TIMESTAMP_NTZ takes a date and time without a zone"),
-    ("BINARY", '"a"', "BINARY takes a text in base64"),
-    ("ARRAY<INT>", "{}", "an ARRAY takes an array"),
-    ("STRUCT<b: INT>", "[]", "a STRUCT takes an object"),
+    ("BOOLEAN", "1", "BOOLEAN accepts true or false"),
+    ("BOOLEAN", '"true"', "BOOLEAN accepts true or false"),
+    ("INT", '"5"', "INT accepts an integer from -2147483648 to 2147483647"),
+    ("INT", "5.0", "not an integer; INT accepts"),
+    ("INT", "true", "INT accepts"),
+    ("INT", "2147483648", "out of range; INT accepts"),
+    ("BIGINT", "9" * 5000, "out of range; BIGINT accepts"),
+    ("DOUBLE", '"1.5"', "DOUBLE accepts a number"),
+    ("DOUBLE", "1e999", "too large; DOUBLE accepts a number"),
+    ("DOUBLE", "9" * 400, "too large; DOUBLE accepts a number"),
+    ("FLOAT", "1e39", "FLOAT accepts a number"),
+    ("STRING", "5", "STRING accepts a string"),
+    ("STRING", r'"\ud800"', "STRING accepts a string without lone surrogates"),
+    ("DECIMAL(5, 2)", "1234.5", "out of range; DECIMAL(5,2) accepts"),
+    ("DECIMAL(5, 2)", "1.234", "more than 2 digits after the point"),
+    ("DECIMAL(5, 2)", "1e999999999", "out of range"),
+    ("DECIMAL(5, 2)", "1e-999999999", "more than 2 digits after the point"),
+    ("DECIMAL(5, 2)", '"NaN"', "not a number"),
+    ("DATE", '"2024-02-30"', "DATE accepts a date such as '2024-05-31'"),
+    ("DATE", '"2024-05-31T00:00:00"', "DATE accepts"),
+    ("DATE", "19874", "DATE accepts"),
+    ("TIMESTAMP", '"2024-05-31T12:30:00"', "TIMESTAMP accepts a date and time with a time zone"),
+    ("TIMESTAMP", '"2024-05-31"', "TIMESTAMP accepts"),
+    ("TIMESTAMP", '"2024-05-31T12:30:00.1234567Z"', "with microseconds at most"),
+    ("TIMESTAMP", '"0001-01-01T00:00:00+01:00"', "outside the years 1 to 9999"),
+    ("TIMESTAMP", '"2024-05-31T23:59:60Z"', "TIMESTAMP accepts"),
+    ("TIMESTAMP", "1717158600", "TIMESTAMP accepts"),
+    ("TIMESTAMP_NTZ", '"2024-05-31T12:30:00Z"', "TIMESTAMP_NTZ accepts a date and time without a time zone"),
+    ("BINARY", '"a"', "BINARY accepts a base64 string"),
+    ("ARRAY<INT>", "{}", "ARRAY accepts a JSON array"),
+    ("STRUCT<b: INT>", "[]", "STRUCT accepts a JSON object"),
 ]
 
 
 @pytest.mark.parametrize(("kind", "value", "expected"), GOOD)
-def test_a_value_is_carried_exactly(kind: str, value: str, expected: Any) -> None:
+def test_a_json_value_is_decoded_exactly(kind: str, value: str, expected: Any) -> None:
     assert repr(read(f"a {kind}", f'{{"a": {value}}}')) == repr((expected,)).replace(
         "datetime.timezone.utc", "zoneinfo.ZoneInfo(key='UTC')"
     )
@@ -275,50 +283,50 @@ def test_a_value_is_carried_exactly(kind: str, value: str, expected: Any) -> Non
     assert with_map == [(expected, None)]
 
 
-@pytest.mark.parametrize(("kind", "value", "said"), BAD)
-def test_a_value_that_does_not_fit_is_told_with_its_place(kind: str, value: str, said: str) -> None:
+@pytest.mark.parametrize(("kind", "value", "message"), BAD)
+def test_an_invalid_json_value_is_a_bad_row_with_its_path(kind: str, value: str, message: str) -> None:
     bad = read(f"k INT, a {kind}", f'{{"k": 1, "a": {value}}}')
     assert isinstance(bad, hw.BadRow)
     assert bad.reason.startswith("field 'a': ")
-    assert said in bad.reason
+    assert message in bad.reason
     assert bad.row == (1, None)
     deep = read(f"k INT, o STRUCT<p: ARRAY<{kind}>>", f'{{"k": 1, "o": {{"p": [null, {value}]}}}}')
     assert "field 'o.p[1]': " in deep.reason
     assert deep.row == (1, None)
 
 
-def test_maps_take_objects() -> None:
+def test_a_map_accepts_a_json_object() -> None:
     assert read("a MAP<STRING, DATE>", '{"a": {"x": "2024-05-31", "": null}}') == (
         [("x", date(2024, 5, 31)), ("", None)],
     )
-    for value, said in [
-        ("[]", "field 'a': a MAP takes an object"),
-        ('{"x": 1}', "field 'a['x']': DATE takes".replace("'a['x']'", repr("a['x']"))),
-        ('{"x": null, "x": null}', "the key 'x' is there more than once"),
-        (r'{"\ud800": null}', "STRING takes"),
+    for value, message in [
+        ("[]", "field 'a': MAP accepts a JSON object"),
+        ('{"x": 1}', "field 'a['x']': DATE accepts".replace("'a['x']'", repr("a['x']"))),
+        ('{"x": null, "x": null}', "the key 'x' occurs more than once"),
+        (r'{"\ud800": null}', "STRING accepts"),
     ]:
-        assert said in read("a MAP<STRING, DATE>", f'{{"a": {value}}}').reason
+        assert message in read("a MAP<STRING, DATE>", f'{{"a": {value}}}').reason
     rows = decoder("json", "a MAP<STRING, STRUCT<m: MAP<STRING, INT>>>").rows(
         [b'{"a": {"k": {"m": {"x": 1}}}}', b""]
     )
     assert rows[0] == ({"k": {"m": {"x": 1}}},)
 
 
-def test_a_field_that_is_not_there_is_a_null_and_one_that_is_not_asked_for_is_ignored() -> None:
+def test_a_missing_field_is_null_and_an_unknown_field_is_ignored() -> None:
     assert read("a INT, b STRUCT<c: INT>", '{"z": [{}], "b": {"y": 1}}') == (None, {"c": None})
     assert read("a INT", '{"A": 1}') == (None,)
 
 
-def test_a_null_where_none_may_be_is_bad() -> None:
+def test_null_in_a_not_null_field_is_a_bad_row() -> None:
     schema = "k INT, a INT NOT NULL, o STRUCT<b: INT NOT NULL>"
     assert read(schema, '{"a": 1}') == (None, 1, None)
-    assert "field 'a': null, where the field is NOT NULL" in read(schema, '{"k": 5}').reason
+    assert "field 'a': null in a NOT NULL column" in read(schema, '{"k": 5}').reason
     bad = read(schema, '{"k": 5, "a": 1, "o": {}}')
     assert "field 'o.b': null" in bad.reason
     assert bad.row == (5, 1, None)
 
 
-def test_several_fields_that_do_not_fit_are_nulls_and_the_others_stay() -> None:
+def test_the_row_of_a_bad_record_has_nulls_for_its_invalid_fields_only() -> None:
     bad = read("a INT, b STRING, c DATE", '{"a": "x", "b": "kept", "c": 1}')
     assert bad.row == (None, "kept", None)
     assert "field 'a': " in bad.reason
@@ -328,34 +336,34 @@ def test_several_fields_that_do_not_fit_are_nulls_and_the_others_stay() -> None:
 # JSON: records
 
 NO_OBJECT: list[tuple[bytes, str]] = [
-    (b"", "it is blank"),
-    (b" \r\n", "it is blank"),
-    (b"null", "it is JSON, and no object"),
-    (b"5", "no object"),
-    (b'[{"a": 1}]', "no object"),
-    (b'{"a": 1}{"a": 2}', "it is no JSON: Extra data at character 8"),
-    (b'{"a": 1}\n{"a": 2}', "it is no JSON"),
-    (b'{"a": 1},{"a": 2}', "it is no JSON"),
-    (b'{"a": 1} null {"a": 2}', "it is no JSON"),
-    (b'{"a": 1', "it is no JSON"),
-    (b'{"a": 1}}', "it is no JSON"),
-    (b'{"a": {"a": 1}', "it is no JSON"),
-    (b'{"a": 1,}', "it is no JSON"),
-    (b'{"a": 01}', "it is no JSON"),
-    (b'{"z": NaN}', "it is no JSON: NaN is no number"),
-    (b'{"z": [-Infinity]}', "it is no JSON: -Infinity is no number"),
-    (b'{"z": Inf}', "it is no JSON"),
-    (b'{"z": [1,-NaN]}', "it is no JSON"),
-    (b'{"a": 1}\0}', "it is no JSON"),
-    (b'{"a": 1}{}\0}', "it is no JSON"),
-    (b'\xef\xbb\xbf{"a": 1}', "it begins with a byte order mark"),
-    (b'{"z": "\xff"}', "it is not in UTF-8: invalid start byte at byte 7"),
-    (b'{"z": "\xed\xa0\x80"}', "it is not in UTF-8"),
-    (b'{"z": "a\nb"}', "it is no JSON: Invalid control character"),
-    (b'{"z": "}', "it is no JSON: Unterminated string"),
-    (b'{"z": ' + b"[" * 500 + b"]" * 500 + b"}", "it is nested more than 500 deep"),
-    (b'{"z": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "it is nested more than 500 deep"),
-    (b'{"a": 1, "a": 1}', "field 'a': it is there more than once"),
+    (b"", "the record is blank"),
+    (b" \r\n", "the record is blank"),
+    (b"null", "valid JSON, but not an object"),
+    (b"5", "not an object"),
+    (b'[{"a": 1}]', "not an object"),
+    (b'{"a": 1}{"a": 2}', "not valid JSON: Extra data at character 8"),
+    (b'{"a": 1}\n{"a": 2}', "not valid JSON"),
+    (b'{"a": 1},{"a": 2}', "not valid JSON"),
+    (b'{"a": 1} null {"a": 2}', "not valid JSON"),
+    (b'{"a": 1', "not valid JSON"),
+    (b'{"a": 1}}', "not valid JSON"),
+    (b'{"a": {"a": 1}', "not valid JSON"),
+    (b'{"a": 1,}', "not valid JSON"),
+    (b'{"a": 01}', "not valid JSON"),
+    (b'{"z": NaN}', "not valid JSON: NaN is not a number"),
+    (b'{"z": [-Infinity]}', "not valid JSON: -Infinity is not a number"),
+    (b'{"z": Inf}', "not valid JSON"),
+    (b'{"z": [1,-NaN]}', "not valid JSON"),
+    (b'{"a": 1}\0}', "not valid JSON"),
+    (b'{"a": 1}{}\0}', "not valid JSON"),
+    (b'\xef\xbb\xbf{"a": 1}', "the record begins with a byte order mark"),
+    (b'{"z": "\xff"}', "not valid UTF-8: invalid start byte at byte 7"),
+    (b'{"z": "\xed\xa0\x80"}', "not valid UTF-8"),
+    (b'{"z": "a\nb"}', "not valid JSON: Invalid control character"),
+    (b'{"z": "}', "not valid JSON: Unterminated string"),
+    (b'{"z": ' + b"[" * 500 + b"]" * 500 + b"}", "nested more than 500 levels deep"),
+    (b'{"z": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested more than 500 levels deep"),
+    (b'{"a": 1, "a": 1}', "field 'a': the field occurs more than once"),
 ]
 ONE_OBJECT = [
     b'{"a": 1}',
@@ -371,19 +379,19 @@ ONE_OBJECT = [
 ]
 
 
-@pytest.mark.parametrize(("record", "said"), NO_OBJECT)
-def test_a_record_is_one_object_of_json_or_it_is_bad(record: bytes, said: str) -> None:
+@pytest.mark.parametrize(("record", "message"), NO_OBJECT)
+def test_a_record_that_is_not_one_json_object_is_a_bad_row(record: bytes, message: str) -> None:
     bad = read("a INT", record)
-    assert said in bad.reason
+    assert message in bad.reason
     assert bad.row == (None,)
 
 
 @pytest.mark.parametrize("record", ONE_OBJECT)
-def test_what_is_one_object_of_json_is_read(record: bytes) -> None:
+def test_a_record_that_is_one_json_object_is_decoded(record: bytes) -> None:
     assert read("a INT", record) == (1,)
 
 
-def test_records_that_only_together_are_json_are_bad() -> None:
+def test_records_that_are_valid_json_only_together_are_bad_rows() -> None:
     pairs = [(b'{"a": "}', b'{"b": "}'), (b'{"a": {"b": 1}', b'{"c": 1}}'), (b'{"a": [{}', b"{}]}")]
     pairs += [(b'{"a": 1}{"a": 2}', b" "), (b'{"a":1}{"a":2}\0}', b'{"a": 3}'), (b'{"a": 1', b"}")]
     for pair in pairs:
@@ -392,7 +400,7 @@ def test_records_that_only_together_are_json_are_bad() -> None:
         assert rows_of(decoder("json", "a INT").rows(pair)) == alone
 
 
-def test_bad_records_among_thousands_are_found_and_all_others_stay() -> None:
+def test_bad_records_among_thousands_do_not_affect_the_others() -> None:
     records = [b'{"a": %d}' % n for n in range(10_000)]
     wrong = {0: b"", 17: b"null", 4999: b'{"a": "x"}', 5000: b"{}{}", 9999: b'{"a": 1'}
     for place, record in wrong.items():
@@ -402,21 +410,21 @@ def test_bad_records_among_thousands_are_found_and_all_others_stay() -> None:
     assert all(row == (n,) for n, row in enumerate(rows) if n not in wrong)
 
 
-def test_more_records_than_pyarrow_takes_at_once_become_one_table() -> None:
+def test_more_records_than_one_pyarrow_call_reads_become_one_table() -> None:
     records = [b'{"a": %d}' % n for n in range(120_000)]
     table = decoder("json", "a INT").rows(records)
     assert table["a"].to_pylist() == list(range(120_000))
 
 
-def test_records_of_many_megabytes_are_read() -> None:
+def test_records_of_many_megabytes_are_decoded() -> None:
     long = "x" * (20 << 20)
     table = decoder("json", "a STRING").rows([json.dumps({"a": long}).encode()] * 3)
     assert [len(text) for text in table["a"].to_pylist()] == [len(long)] * 3
 
 
-def test_what_is_not_json_cannot_end_the_process() -> None:
-    """pyarrow alone ends with a segmentation fault on the first, and gives another number for the last."""
-    made = decoder("json", "a DECIMAL(38, 38), b DECIMAL(5, 2)")
+def test_input_that_crashes_pyarrow_does_not_reach_it() -> None:
+    """pyarrow crashes on the first of these, and reads another number in the last."""
+    decode = decoder("json", "a DECIMAL(38, 38), b DECIMAL(5, 2)")
     for record in [
         b"null",
         b'null {"b": 1}',
@@ -426,4 +434,72 @@ def test_what_is_not_json_cannot_end_the_process() -> None:
         b'{"a": 2147483648}',
     ]:
         for records in ([record], [record, b"{}"], [b"{}", record]):
-            assert any(isinstance(row, hw.BadRow) for row in made.rows(records)) is (b'"0e' not in record)
+            assert any(isinstance(row, hw.BadRow) for row in decode.rows(records)) is (b'"0e' not in record)
+
+
+# From a decoder to a batch
+
+NESTED = "t TIMESTAMP, a ARRAY<STRUCT<b: INT>>, m MAP<STRING, STRING>"
+NESTED_RECORD = b'{"t": "2024-05-31T12:30:00Z", "a": [{"b": 1}, null], "m": {"k": "v"}}'
+
+
+def addresses(array: pa.Array) -> list[int | None]:
+    return [None if buffer is None else buffer.address for buffer in array.buffers()]
+
+
+@pytest.mark.parametrize("beside", [None, "id STRING NOT NULL, headers MAP<STRING, STRING>"])
+@pytest.mark.parametrize(
+    "arguments", [("text",), ("binary",), ("json", "t TIMESTAMP, a ARRAY<STRUCT<b: INT>>"), ("json", NESTED)]
+)
+def test_a_table_of_a_decoder_becomes_a_batch_without_a_copy(
+    arguments: tuple[str, ...], beside: str | None
+) -> None:
+    decode = decoder(*arguments, beside=beside)
+    metadata = {} if beside is None else {"id": ["x", "y"], "headers": {"k": "v"}}
+    table = decode.rows([NESTED_RECORD, b"{}"], **metadata)
+    converter = Converter(decoder(*arguments, beside=beside).schema)  # equal, but another object
+    batch, bad = converter.from_arrow(table, 0)
+    assert (batch.schema, bad) == (converter.arrow_schema, [])
+    batch.validate(full=True)
+    assert batch.to_pylist() == table.to_pylist()
+    for before, after in zip(table.columns, batch.columns, strict=True):
+        assert addresses(before.chunk(0)) == addresses(after)
+
+
+def test_a_table_of_no_records_and_one_of_several_chunks_become_a_batch() -> None:
+    decode = decoder("json", "a INT")
+    converter = Converter(decode.schema)
+    assert converter.from_arrow(decode.rows([]), 0)[0].num_rows == 0
+    table = decode.rows([b'{"a": %d}' % n for n in range(20_000)])
+    assert table["a"].num_chunks > 1
+    assert converter.from_arrow(table, 0)[0].column(0).to_pylist() == list(range(20_000))
+
+
+def test_a_table_that_an_author_derives_from_that_of_a_decoder_is_validated() -> None:
+    decode = decoder("json", "t TIMESTAMP")
+    converter = Converter(decode.schema)
+    table = decode.rows([b"{}"])
+    out_of_range = pa.array([2**60], pa.timestamp("us", "UTC"))
+    derived = table.set_column(0, table.schema.field(0), out_of_range)
+    assert derived.schema == table.schema
+    with pytest.raises(BadRowError, match="in the years 1 to 9999 of UTC"):
+        converter.from_arrow(derived, 0)
+
+
+def test_a_table_of_a_decoder_is_validated_against_another_schema() -> None:
+    table = decoder("json", "a INT, t TIMESTAMP").rows([b'{"a": 300}'])
+    for schema, message in [
+        ("a BYTE, t TIMESTAMP", "TINYINT accepts an int from -128 to 127"),
+        ("a INT, t TIMESTAMP NOT NULL", "null in a NOT NULL column"),
+        ("a INT", "unknown: 't'"),
+    ]:
+        with pytest.raises(BadRowError, match=message):
+            Converter(struct_type(schema)).from_arrow(table, 0)
+
+
+def test_spark_types_with_the_same_arrow_type_are_different_schemas() -> None:
+    table = decoder("text", beside="d INTERVAL DAY TO SECOND").rows([b"a"], d=timedelta(hours=1))
+    converter = Converter(struct_type("data STRING, d INTERVAL DAY"))
+    assert table.schema == converter.arrow_schema
+    with pytest.raises(BadRowError, match="finer than the column"):
+        converter.from_arrow(table, 0)

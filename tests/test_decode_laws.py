@@ -1,4 +1,4 @@
-"""Laws of the JSON decoder: what a record becomes depends on nothing but the record."""
+"""Laws of the JSON decoder: each record is decoded independently of the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA = """i INT, l BIGINT, d DOUBLE, f FLOAT, s STRING, b BOOLEAN, t TIMESTAMP
     o STRUCT<i: INT NOT NULL, t: TIMESTAMP, o: STRUCT<c: DECIMAL(6, 2)>>"""
 NAMES = ["i", "l", "d", "f", "s", "b", "t", "e", "x", "c", "a", "o", "p", "z"]
 FAST = decoder("json", SCHEMA)
-SLOW = decoder("json", f"{SCHEMA}, m MAP<STRING, INT>")  # which pyarrow does not read: all of it is Python's
+SLOW = decoder("json", f"{SCHEMA}, m MAP<STRING, INT>")  # pyarrow cannot read maps, so Python reads all
 
 NUMBERS = st.one_of(
     st.integers().map(str),
@@ -76,7 +76,7 @@ def nested(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 @st.composite
 def mutilated(draw: st.DrawFn, texts: st.SearchStrategy[str]) -> bytes:
-    """A record with something put in or cut out."""
+    """A record with bytes inserted and removed."""
     record = draw(texts).encode("utf-8", "surrogatepass")
     place, rest = draw(st.integers(0, len(record))), draw(st.integers(0, 3))
     odd = [
@@ -120,27 +120,27 @@ RECORDS = st.one_of(
 )
 
 
-def rows(made: Any, records: list[bytes]) -> list[Any]:
-    decoded = made.rows(records)
+def rows(decode: Any, records: list[bytes]) -> list[Any]:
+    decoded = decode.rows(records)
     return [tuple(row.values()) for row in decoded.to_pylist()] if isinstance(decoded, pa.Table) else decoded
 
 
-def answers(made: Any, records: list[bytes]) -> list[str]:
-    """As texts: 0.0 and -0.0 are not the same."""
-    return list(map(repr, rows(made, records)))
+def row_reprs(decode: Any, records: list[bytes]) -> list[str]:
+    """As strings, because 0.0 == -0.0."""
+    return list(map(repr, rows(decode, records)))
 
 
 @settings(max_examples=120, deadline=None)
 @given(st.lists(RECORDS, max_size=5))
-def test_a_record_becomes_the_same_alone_and_among_others(records: list[bytes]) -> None:
-    alone = [answer for record in records for answer in answers(FAST, [record])]
-    assert answers(FAST, records) == alone
-    assert answers(FAST, [*[b"{}"] * 40, *records, *[b"{}"] * 40])[40:-40] == alone
+def test_a_record_is_decoded_the_same_alone_and_among_others(records: list[bytes]) -> None:
+    alone = [row for record in records for row in row_reprs(FAST, [record])]
+    assert row_reprs(FAST, records) == alone
+    assert row_reprs(FAST, [*[b"{}"] * 40, *records, *[b"{}"] * 40])[40:-40] == alone
 
 
 @settings(max_examples=120, deadline=None)
 @given(st.lists(RECORDS, min_size=1, max_size=5))
-def test_a_record_becomes_the_same_whichever_way_it_is_read(records: list[bytes]) -> None:
+def test_pyarrow_and_python_decode_a_record_the_same(records: list[bytes]) -> None:
     for record in records:
         (slow,), (fast,) = rows(SLOW, [record]), rows(FAST, [record])
         is_bad = isinstance(slow, hw.BadRow)

@@ -1,4 +1,7 @@
-"""Every type of Spark's crosses from Python to Spark exactly, as rows and as Arrow."""
+"""Values of every Spark type arrive in Spark exactly, from rows and from Arrow.
+
+The private `Converter` makes the Arrow batches, with Spark's type for each column.
+"""
 
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
@@ -44,12 +47,12 @@ def cast(expression: str) -> Callable[[Any], Any]:
     return lambda frame: frame.selectExpr(expression)
 
 
-FLAT = [case for case in CASES if "<" not in case[0]]  # these are read in another way in the JVM
+FLAT = [case for case in CASES if "<" not in case[0]]  # the JVM reads these differently
 
 
 @pytest.mark.parametrize("cases", [CASES, FLAT], ids=["nested", "flat"])
 @pytest.mark.parametrize(("kind", "limit"), [("rows", None), ("Arrow", None), ("Arrow", 1)])
-def test_every_type_crosses_exactly(
+def test_every_type_arrives_exactly(
     stream: Stream, kind: str, limit: int | None, cases: list[tuple[str, list[Any]]]
 ) -> None:
     schema = ", ".join(f"c{place} {ddl}" for place, (ddl, _) in enumerate(cases))
@@ -63,7 +66,7 @@ def test_every_type_crosses_exactly(
 
 
 def plain(value: Any) -> Any:
-    """Rows as tuples, whatever they came as."""
+    """Rows and namedtuples as tuples."""
     if isinstance(value, Row | tuple):
         return tuple(plain(item) for item in value)
     if isinstance(value, list):
@@ -72,7 +75,7 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("moment", [EARLY, LATE, datetime(2026, 3, 29, 1, 30, 0, 1, UTC)])
-def test_a_timestamp_is_the_same_moment_in_spark(stream: Stream, moment: datetime) -> None:
+def test_a_timestamp_is_the_same_instant_in_spark(stream: Stream, moment: datetime) -> None:
     micros = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     elsewhere = (
         moment if moment in (EARLY, LATE) else moment.astimezone(timezone(timedelta(hours=5, minutes=45)))
@@ -81,7 +84,7 @@ def test_a_timestamp_is_the_same_moment_in_spark(stream: Stream, moment: datetim
     assert stream(source, apply=cast("unix_micros(at)")).to_end() == [(micros,), (micros,)]
 
 
-def test_a_timestamp_without_zone_is_what_the_clock_said(stream: Stream) -> None:
+def test_a_timestamp_without_time_zone_is_unchanged_in_spark(stream: Stream) -> None:
     source = ListSource(
         [(datetime(1, 1, 1),), (datetime(9999, 12, 31, 23, 59, 59, 999999),), END], "at TIMESTAMP_NTZ"
     )
@@ -89,12 +92,12 @@ def test_a_timestamp_without_zone_is_what_the_clock_said(stream: Stream) -> None
     assert rows == [("0001-01-01 00:00:00",), ("9999-12-31 23:59:59.999999",)]
 
 
-def test_not_a_number_stays_none(stream: Stream) -> None:
+def test_nan_arrives_as_nan(stream: Stream) -> None:
     rows = stream(ListSource([(float("nan"),), END], "x DOUBLE"), apply=cast("isnan(x)")).to_end()
     assert rows == [(True,)]
 
 
-def test_pandas_and_arrow_tables_keep_their_times(stream: Stream) -> None:
+def test_timestamps_of_pandas_and_arrow_tables_arrive_exactly(stream: Stream) -> None:
     pandas = pytest.importorskip("pandas")
     times = ["2026-01-02T03:04:05.000006Z"]
     table = pa.table(
@@ -108,7 +111,7 @@ def test_pandas_and_arrow_tables_keep_their_times(stream: Stream) -> None:
     assert rows == [(6,), (6,)]
 
 
-def test_columns_that_must_not_be_null_are_so_in_spark(spark_session: SparkSession, stream: Stream) -> None:
+def test_a_null_in_a_not_null_column_fails_the_query(spark_session: SparkSession, stream: Stream) -> None:
     query = stream(ListSource([(1, [2]), END], "n LONG NOT NULL, a ARRAY<INT>"))
     assert query.to_end() == [(1, [2])]
     assert "row 0" in stream(ListSource([(None, [2]), END], "n LONG NOT NULL, a ARRAY<INT>")).failure()

@@ -236,7 +236,7 @@ def test_a_bad_row_is_reported_after_the_rows_before_it(run: Run) -> None:
     for form in ([], ["--json"]):
         done = run("feeds:bad", *form, code=code)
         assert done.message() == (
-            "bad(): row 3, field 'n': str does not fit; INT takes an int from -2147483648 to 2147483647 "
+            "bad(): row 3, field 'n': str does not fit; INT accepts an int from -2147483648 to 2147483647 "
             "(found: 'x')"
         )
         assert len(done.out.splitlines()) == (3 if form else 5)

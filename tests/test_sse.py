@@ -439,7 +439,7 @@ def test_an_event_is_given_when_its_blank_line_has_come() -> None:
         ({"ids": "none"}, "any, sequence, free"),
         ({"decode": "json"}, "schema"),
         ({"schema": "a INT"}, "schema"),
-        ({"decode": "json", "schema": "id INT", "metadata": True}, "twice"),
+        ({"decode": "json", "schema": "id INT", "metadata": True}, "duplicate column"),
         ({"idle_timeout": timedelta(0)}, "idle_timeout"),
     ],
 )

@@ -167,7 +167,7 @@ GROUPS = {
         "spark/stream.py: [TV]*Error*",
         "_rows/converter.py: ValueError*",
     ],
-    "A row does not fit": ["*: Refused: *", "*: Misfit: *"],
+    "A row does not fit": ["*: InvalidValueError: *"],
     "Not a headwater offset, or damaged": [
         "headwater/core/OffsetJson.scala: fail*",
         "headwater/core/VectorOffset.scala: fail*",

@@ -1,4 +1,7 @@
-"""Records as bytes → rows: `text`, `binary`, `json` to a schema, or a function of one's own. No I/O."""
+"""Decodes records, which are bytes, to rows: `text`, `binary`, `json` with a schema, or your own function.
+
+Decoders do no I/O.
+"""
 
 from headwater.decode.decoder import Decoder, decoder
 

@@ -1,1 +1,1 @@
-"""Rows as authors yield them, converted to Arrow batches."""
+"""Converts rows, as sources yield them, to Arrow batches of exactly the source's schema."""

@@ -1,4 +1,4 @@
-"""Rows as authors give them → Arrow batches of exactly the schema; what to do with those that do not fit."""
+"""Converts rows and tables to Arrow batches of one schema, and applies `onBadRow` to what does not fit."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from headwater.errors import BadRowError, shorten
-from headwater.rows.bad_values import Blame, Refused
-from headwater.rows.columns import Column, column, fits, misfits, spread
-from headwater.rows.records import Records, columns_of, is_table
+from headwater.rows.columns import Column, accepts, column, insert_nulls, invalid_positions
+from headwater.rows.splitter import RowSplitter, is_table, split_table
+from headwater.rows.validated import ValidatedTables
+from headwater.rows.values import InvalidValueError
 from headwater.schema import arrow_schema
 from headwater.source import BadRow
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["BadRowError", "Converter"]
+__all__ = ["Converter"]
 
 _POLICIES = ("fail", "drop", "null")
 
 
-class _Bad(NamedTuple):
+class _InvalidField(NamedTuple):
     row: int
     column: int
     error: BadRowError
 
 
 class Converter:
-    """Makes batches of one schema. A value is carried exactly, or its row is bad.
+    """Converts rows to batches of one schema. A value is converted exactly, or its row is a bad row.
 
-    `on_bad_row` says what becomes of bad rows: `fail` raises for the first; `drop` leaves them out; `null`
-    puts a null in the place of the field, and drops only rows where no null can be, or with other columns. Of
-    a BadRow `null` takes the row that it brings.
+    `on_bad_row` says what happens to bad rows. `fail` raises for the first one. `drop` leaves them out.
+    `null` replaces the invalid fields with nulls, and drops a row only if such a field is NOT NULL or the row
+    has the wrong columns; of a `BadRow` it takes the `row`, if there is one.
     """
 
     is_table = staticmethod(is_table)
@@ -46,133 +47,151 @@ class Converter:
         self.arrow_schema = arrow_schema(schema)
         self.on_bad_row = on_bad_row
         self._names = list(schema.names)
-        self._records = Records(self._names, bare=True)
+        self._splitter = RowSplitter(self._names, bare=True)
         self._columns = [
-            column(kind.dataType, self.arrow_schema.types[i], kind.nullable)
-            for i, kind in enumerate(schema.fields)
+            column(field.dataType, self.arrow_schema.types[i], field.nullable)
+            for i, field in enumerate(schema.fields)
         ]
+        self._validated = ValidatedTables(schema)
 
     def from_rows(self, rows: list[object], first: int) -> tuple[pa.RecordBatch, list[BadRowError]]:
-        """The rows as a batch, and what was wrong with some. `first` is the number of the first row."""
+        """The batch, and an error for each bad row. `first` is the number of the first row."""
         try:
-            return self._batch(self._records.split(rows)), []
+            return self._build(self._splitter.split(rows)), []
         except MemoryError:
             raise
         except Exception:
-            return self._without_bad_rows(rows, first)
+            return self._from_bad_rows(rows, first)
 
     def from_arrow(self, data: Any, first: int) -> tuple[pa.RecordBatch, list[BadRowError]]:
-        """The same for a RecordBatch, a Table or a DataFrame; its columns are found by their names."""
+        """The same for a RecordBatch, a Table or a DataFrame, whose columns are matched by name.
+
+        A table that a decoder built to this very schema is taken as it is.
+        """
+        if data in self._validated:
+            return self._to_batch(data), []
+        names, arrays = split_table(data)
         try:
-            columns = self._by_name(*columns_of(data), len(data))
-        except Refused as refusal:
-            return self._none_of(len(data), first, Blame("", list(columns_of(data)[0]), str(refusal)))
+            self._splitter.check_keys(names)
+        except InvalidValueError as error:
+            return self._reject_table(len(data), first, names, error.reason)
+        by_name = dict(zip(names, arrays, strict=True))
+        columns = [by_name[name] if name in by_name else pa.nulls(len(data)) for name in self._names]
         try:
-            return self._batch(columns), []
+            return self._build(columns), []
         except MemoryError:
             raise
         except Exception:
-            return self._without_bad_values(columns, range(first, first + len(data)), [])
+            return self._from_invalid_columns(columns, range(first, first + len(data)), [])
 
-    def _by_name(self, names: list[str], columns: list[Any], rows: int) -> list[Any]:
-        self._records.check_keys(names)
-        found = dict(zip(names, columns, strict=True))
-        return [found[name] if name in found else pa.nulls(rows) for name in self._names]
+    def _to_batch(self, table: pa.Table) -> pa.RecordBatch:
+        batches = table.to_batches()  # without a copy
+        if len(batches) > 1:
+            batches = table.combine_chunks().to_batches()
+        return batches[0] if batches else self._build([()] * len(self._names))
 
-    def _none_of(self, rows: int, first: int, why: Blame) -> tuple[pa.RecordBatch, list[BadRowError]]:
-        errors = (BadRowError(first + i, None, shorten(why.value), why.reason) for i in range(rows))
+    def _reject_table(
+        self, rows: int, first: int, names: list[str], reason: str
+    ) -> tuple[pa.RecordBatch, list[BadRowError]]:
+        errors = (BadRowError(first + i, None, shorten(names), reason) for i in range(rows))
         if self.on_bad_row == "fail" and rows:
             raise next(errors)
-        return self._batch([()] * len(self._names)), list(errors)
+        return self._build([()] * len(self._names)), list(errors)
 
-    def _batch(self, columns: Sequence[Any]) -> pa.RecordBatch:
-        arrays = [_arrow(kind, values) for kind, values in zip(self._columns, columns, strict=True)]
+    def _build(self, columns: Sequence[Any]) -> pa.RecordBatch:
+        arrays = [_convert(kind, values) for kind, values in zip(self._columns, columns, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
-    def _without_bad_rows(self, rows: list[object], first: int) -> tuple[pa.RecordBatch, list[BadRowError]]:
-        """Looks for rows that are said to be bad or cannot be taken apart, then for values in the others."""
-        said = {i: row for i, row in enumerate(rows) if isinstance(row, BadRow)}
-        errors = [BadRowError(first + i, None, shorten(bad.value), bad.reason) for i, bad in said.items()]
-        kept = {i: said[i].row if i in said else row for i, row in enumerate(rows) if self._is_kept(row)}
-        places, rows = list(kept), list(kept.values())
-        wrong = list(misfits(self._records.split, rows))
-        for i in wrong:
-            reason = _refusal(self._records.split, rows[i : i + 1])
-            errors.append(BadRowError(first + places[i], None, shorten(rows[i]), reason))
-        good = sorted(set(range(len(rows))).difference(wrong))
-        columns = self._records.split([rows[i] for i in good])
-        return self._without_bad_values(columns, [first + places[i] for i in good], errors)
+    def _from_bad_rows(self, rows: list[object], first: int) -> tuple[pa.RecordBatch, list[BadRowError]]:
+        """Sets aside `BadRow`s and rows with the wrong columns; then checks the values of the others."""
+        bad_rows = {i: row for i, row in enumerate(rows) if isinstance(row, BadRow)}
+        errors = [BadRowError(first + i, None, shorten(bad.value), bad.reason) for i, bad in bad_rows.items()]
+        kept = [i for i, row in enumerate(rows) if self._keeps(row)]
+        numbers = [first + i for i in kept]
+        rows = [bad_rows[i].row if i in bad_rows else rows[i] for i in kept]
+        invalid = list(invalid_positions(self._splitter.split, rows))
+        for i in invalid:
+            reason = _reason(self._splitter.split, rows[i : i + 1])
+            errors.append(BadRowError(numbers[i], None, shorten(rows[i]), reason))
+        valid = sorted(set(range(len(rows))).difference(invalid))
+        columns = self._splitter.split([rows[i] for i in valid])
+        return self._from_invalid_columns(columns, [numbers[i] for i in valid], errors)
 
-    def _is_kept(self, row: object) -> bool:
+    def _keeps(self, row: object) -> bool:
         return not isinstance(row, BadRow) or (self.on_bad_row == "null" and row.row is not None)
 
-    def _without_bad_values(
+    def _from_invalid_columns(
         self, columns: Sequence[Any], numbers: Sequence[int], errors: list[BadRowError]
     ) -> tuple[pa.RecordBatch, list[BadRowError]]:
-        bad = self._bad_values(columns, numbers)
-        by_number = sorted([*errors, *(found.error for found in bad)], key=lambda error: error.number)
-        if self.on_bad_row == "fail" and by_number:
-            raise by_number[0]
-        dropped = {found.row: found.error for found in reversed(bad) if not self._becomes_null(found)}
-        nulled = [found for found in bad if found.row not in dropped]
-        told = [*errors, *dropped.values(), *(found.error for found in nulled)]
+        """Applies `on_bad_row` to the invalid fields. `errors` are those of rows that were set aside."""
+        invalid = self._invalid_fields(columns, numbers)
+        if self.on_bad_row == "fail" and (errors or invalid):
+            raise _by_number([*errors, *(field.error for field in invalid)])[0]
+        dropped = {field.row: field.error for field in reversed(invalid) if not self._becomes_null(field)}
+        nulled = [field for field in invalid if field.row not in dropped]
         kept = [i for i in range(len(numbers)) if i not in dropped]
-        return self._batch_of(columns, kept, nulled), sorted(told, key=lambda error: error.number)
+        batch = self._build_with_nulls(columns, kept, nulled)
+        return batch, _by_number([*errors, *dropped.values(), *(field.error for field in nulled)])
 
-    def _becomes_null(self, found: _Bad) -> bool:
-        return self.on_bad_row == "null" and self._columns[found.column].nullable
+    def _becomes_null(self, field: _InvalidField) -> bool:
+        return self.on_bad_row == "null" and self._columns[field.column].nullable
 
-    def _bad_values(self, columns: Sequence[Any], numbers: Sequence[int]) -> list[_Bad]:
+    def _invalid_fields(self, columns: Sequence[Any], numbers: Sequence[int]) -> list[_InvalidField]:
         """By row, then by column."""
-        found = []
-        for place, (name, kind, values) in enumerate(zip(self._names, self._columns, columns, strict=True)):
-            for i in misfits(partial(_arrow, kind), values):
-                blame = _explain(kind, values[i : i + 1])
-                error = BadRowError(numbers[i], name + blame.path, shorten(blame.value), blame.reason)
-                found.append(_Bad(i, place, error))
-        return sorted(found, key=lambda bad: bad[:2])
+        fields = []
+        for index, (name, kind, values) in enumerate(zip(self._names, self._columns, columns, strict=True)):
+            for i in invalid_positions(partial(_convert, kind), values):
+                why = _explain(kind, values[i : i + 1])
+                error = BadRowError(numbers[i], name + why.path, shorten(why.value), why.reason)
+                fields.append(_InvalidField(i, index, error))
+        return sorted(fields, key=lambda field: field[:2])
 
-    def _batch_of(self, columns: Sequence[Any], kept: list[int], nulled: list[_Bad]) -> pa.RecordBatch:
+    def _build_with_nulls(
+        self, columns: Sequence[Any], kept: list[int], nulled: list[_InvalidField]
+    ) -> pa.RecordBatch:
         arrays = []
-        for place, (kind, values) in enumerate(zip(self._columns, columns, strict=True)):
-            absent = {found.row for found in nulled if found.column == place}
-            there = [i for i in kept if i not in absent]
-            array = _arrow(kind, _pick(values, there))
-            arrays.append(spread(array, [i not in absent for i in kept]) if absent else array)
+        for index, (kind, values) in enumerate(zip(self._columns, columns, strict=True)):
+            nulls = {field.row for field in nulled if field.column == index}
+            array = _convert(kind, _select(values, [i for i in kept if i not in nulls]))
+            arrays.append(insert_nulls(array, [i not in nulls for i in kept]) if nulls else array)
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
 
-def _arrow(kind: Column, values: Any) -> pa.Array:
+def _convert(kind: Column, values: Any) -> pa.Array:
     return kind.cast(values) if isinstance(values, pa.Array) else kind.build(values)
 
 
-def _pick(values: Any, places: list[int]) -> Any:
+def _select(values: Any, positions: list[int]) -> Any:
     if isinstance(values, pa.Array):
-        return values.take(pa.array(places, pa.int64()))
-    return [values[i] for i in places]
+        return values.take(pa.array(positions, pa.int64()))
+    return [values[i] for i in positions]
 
 
-def _explain(kind: Column, one: Any) -> Blame:
-    """Why a column of one value is refused; in the words for Python values where they are refused as well."""
-    if not isinstance(one, pa.Array):
-        return kind.explain(one[0])
-    value = _python(one[0])
-    if not fits(kind.build, [value]):
+def _by_number(errors: list[BadRowError]) -> list[BadRowError]:
+    return sorted(errors, key=lambda error: error.number)
+
+
+def _explain(kind: Column, single: Any) -> InvalidValueError:
+    """Why a column of one value is invalid. An Arrow value is shorten as its Python value if it has one."""
+    if not isinstance(single, pa.Array):
+        return kind.explain(single[0])
+    value = _to_python(single[0])
+    if not accepts(kind.build, [value]):
         return kind.explain(value)
-    return Blame("", value, _refusal(kind.cast, one))
+    return InvalidValueError(_reason(kind.cast, single), value)
 
 
-def _python(scalar: Any) -> object:
-    """What Arrow has as Python has it, or, for a time that Python does not have, as it is."""
+def _to_python(scalar: Any) -> object:
+    """The Python value, or the scalar itself where Python has none, as for a time in the year 10000."""
     for options in ({"maps_as_pydicts": "lossy"}, {}):
         with suppress(Exception):
             return scalar.as_py(**options)
     return scalar
 
 
-def _refusal(action: Callable[[Any], object], values: Any) -> str:
+def _reason(convert: Callable[[Any], object], values: Any) -> str:
     try:
-        action(values)
+        convert(values)
     except Exception as error:
         return str(error)
     return "the value does not fit"

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headwater.definition import is_resumable
 from headwater.errors import BadRowError, shorten
+from headwater.rows.batches import join, resize
 from headwater.rows.converter import Converter
 from headwater.runtime.threads import FeedStopped
 from headwater.schema import has_array_rows
@@ -32,8 +33,6 @@ __all__ = [
     "BatchSender",
     "Drained",
     "ItemBuffer",
-    "cut",
-    "joined",
     "message",
     "to_json",
 ]
@@ -45,25 +44,6 @@ BATCH_BYTES = 400 << 10
 
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """Ends an Arrow stream."""
-
-
-def joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """As one batch, where there are several."""
-    if len(batches) < 2:
-        return batches
-    whole: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return whole
-
-
-def cut(batch: pa.RecordBatch, most: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
-    """Pieces of a good size; a row that is larger than that is a piece of its own."""
-    pieces = -(-batch.nbytes // most)
-    if pieces <= 1 or batch.num_rows == 1:
-        yield batch
-    else:
-        step = -(-batch.num_rows // pieces)
-        for start in range(0, batch.num_rows, step):
-            yield from cut(batch.slice(start, step), most)
 
 
 def message(batch: pa.RecordBatch, metadata: dict[str, str]) -> Any:
@@ -115,7 +95,7 @@ class BatchEncoder:
                 if isinstance(part, list):
                     made += self._convert(part[: bad.number - self._numbered])
                 break
-        return [piece for batch in joined(made) for piece in cut(batch)], error
+        return list(resize(made, BATCH_BYTES)), error
 
     def _convert(self, part: Any) -> list[pa.RecordBatch]:
         convert = self._converter.from_rows if isinstance(part, list) else self._converter.from_arrow
@@ -141,7 +121,7 @@ class BatchEncoder:
             bad.append(BadRowError(self._numbered + index, column, "…", reason))
         if bad and self._converter.on_bad_row == "fail":
             raise bad[0]
-        return (joined(good) or [self.nothing()])[0], bad
+        return join(good) if good else self.nothing(), bad
 
 
 _FIRST_ROWS = 64  # until it is known what rows weigh

@@ -24,8 +24,9 @@ from headwater.reading import (
     read_range,
     validate_offset,
 )
+from headwater.rows.batches import resize
 from headwater.rows.converter import Converter
-from headwater.runtime.batching import ItemBuffer, cut, joined
+from headwater.runtime.batching import ItemBuffer
 from headwater.runtime.protocol import WatchRequest
 from headwater.runtime.threads import back_off
 from headwater.schema import has_array_rows
@@ -164,12 +165,10 @@ class RangeEncoder:
 
     def pack(self, parts: list[Any]) -> Iterator[pa.RecordBatch]:
         """One message after the other. BadRowError for a row that does not fit, where that is not allowed."""
-        made = [batch for part in parts if (batch := self._convert(part)).num_rows]
-        for batch in joined(made):
-            for piece in cut(batch, TASK_BYTES):
-                self.rows += piece.num_rows
-                self.weight += piece.nbytes
-                yield _message(piece)
+        for batch in resize([self._convert(part) for part in parts], TASK_BYTES):
+            self.rows += batch.num_rows
+            self.weight += batch.nbytes
+            yield _message(batch)
 
     def report(self, number: int, lost: int, samples: list[str]) -> pa.RecordBatch:
         """What is told after the last row of a range."""
