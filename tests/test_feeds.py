@@ -350,7 +350,7 @@ def test_wrong_options_fail_at_load(spark_session: SparkSession) -> None:
     hw.attach(spark_session)
     reader = spark_session.readStream.format("feeds_words")
     for options, parts in [
-        ({"count": "many"}, ["'count'", "'many'", "whole number", "feeds_words"]),
+        ({"count": "many"}, ["'count'", "'many'", "an integer", "feeds_words"]),
         ({"counts": "5"}, ["'counts'", "Did you mean 'count'", "prefix"]),
         ({"pause": "5"}, ["'pause'", "'5'", "250ms"]),
         ({"onError": "panic"}, ["'onError'", "'panic'", "fail or restart or end"]),
