@@ -11,6 +11,17 @@ import scala.util.Using
 
 import headwater.core.Uninterruptibly
 
+/** A folder on a local disk, to be read. Nothing is created. */
+private[headwater] class LocalFolder(folder: Path) extends LogFolder {
+
+  override def pathOf(name: String): String = folder.resolve(name).toUri.toString
+
+  override def list(): Seq[String] =
+    Using.resource(Files.list(folder))(_.iterator.asScala.map(_.getFileName.toString).toVector)
+
+  override def read(name: String): LogFiles.In = LocalFiles.open(folder.resolve(name))
+}
+
 /** A folder on a local disk, without Hadoop: its local file system writes checksum files of its own and does not
   * sync.
   *
@@ -20,17 +31,12 @@ import headwater.core.Uninterruptibly
   * @param durable
   *   false for a temporary folder: nothing is synced
   */
-private[headwater] final class LocalFiles(folder: Path, durable: Boolean) extends LogFiles {
+private[headwater] final class LocalFiles(folder: Path, durable: Boolean)
+    extends LocalFolder(folder)
+    with LogFiles {
   import LocalFiles.LockMillis
 
   createFolder(folder)
-
-  override def pathOf(name: String): String = folder.resolve(name).toUri.toString
-
-  override def list(): Seq[String] =
-    Using.resource(Files.list(folder))(_.iterator.asScala.map(_.getFileName.toString).toVector)
-
-  override def read(name: String): LogFiles.In = LocalFiles.open(folder.resolve(name))
 
   override def writeAtomically(name: String, bytes: Array[Byte]): Unit = {
     val temporary = folder.resolve(s"$name.tmp")
