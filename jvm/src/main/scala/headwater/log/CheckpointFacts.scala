@@ -8,6 +8,7 @@ import scala.collection.immutable.TreeMap
 import scala.util.Try
 import scala.util.control.NonFatal
 
+import com.fasterxml.jackson.core.JsonProcessingException
 import headwater.core.{Durability, PartitionKeyType, Positions, SeqOffset, StoredRows, VectorOffset}
 import headwater.partition.StartPositions
 import headwater.partition.StartPositions.StartFile
@@ -71,7 +72,8 @@ private[log] object SourceFacts {
       again: Option[RangesAgain]
   ) extends Kind("partitioned") {
     def sorted(positions: Map[String, Long]): Vector[(String, Long)] = keyType match {
-      case Some(keys) if positions.keys.forall(keys.isPartition) => TreeMap.from(positions)(keys.order).toVector
+      case Some(keys) if positions.keys.forall(keys.isPartition) =>
+        TreeMap.from(positions)(keys.order).toVector
       case _ => positions.toVector.sorted
     }
   }
@@ -129,7 +131,10 @@ private[log] object LogFacts {
     val newest = Manifest.newest(folder)
     val manifest = newest.map { case (name, text) =>
       try Right(Manifest.parse(text))
-      catch { case e: RuntimeException => Left(Finding(Finding.Damage, name, 0, s"the manifest cannot be read: ${e.getMessage}")) }
+      catch {
+        case e: RuntimeException =>
+          Left(Finding(Finding.Damage, name, 0, s"the manifest cannot be read: ${e.getMessage}"))
+      }
     }
     val scan = LogScan.report(folder, manifest.flatMap(_.toOption))
     val missing = Option.when(newest.isEmpty && scan.account.segments.nonEmpty) {
@@ -145,7 +150,8 @@ private[log] object LogFacts {
   }
 
   private def rangesOf(scan: LogScan): Vector[(Long, Long)] =
-    scan.rows.collect { case (first, stored: StoredRows) => (first, first + stored.count - 1) }
+    scan.rows
+      .collect { case (first, stored: StoredRows) => (first, first + stored.count - 1) }
       .foldLeft(Vector.empty[(Long, Long)]) {
         case (before :+ ((first, last)), (next, end)) if next == last + 1 => before :+ ((first, end))
         case (before, range) => before :+ range
@@ -169,7 +175,8 @@ private[log] object CheckpointFacts {
     val lastBatch = batches(folder, "offsets").lastOption
     val last = lastBatch.flatMap(readBatch(folder, _))
     val previous = lastBatch.filter(_ > 0).flatMap(number => readBatch(folder, number - 1))
-    val names = folder.list("sources").filter(name => !name.startsWith(".") && folder.isFolder("sources", name))
+    val names =
+      folder.list("sources").filter(name => !name.startsWith(".") && folder.isFolder("sources", name))
     val contents = names.map(name => name -> readContent(folder.folder("sources", name))).toMap
     val lastCommit = batches(folder, "commits").filter(number => lastBatch.forall(number <= _)).lastOption
     val again = lastBatch.filterNot(lastCommit.contains)
@@ -251,7 +258,10 @@ private[log] object CheckpointFacts {
       try {
         val file = StartFile.read(folder, name)
         if (starts.source.exists(_ != file.source))
-          finding(Finding.Damage, s"it is of source ${file.source}, the files before it are of ${starts.source.get}")
+          finding(
+            Finding.Damage,
+            s"it is of source ${file.source}, the files before it are of ${starts.source.get}"
+          )
         else if (starts.keyType.exists(_ != file.keyType))
           finding(Finding.Damage, "its partitions are identified in another way than in the files before it")
         else
@@ -268,8 +278,13 @@ private[log] object CheckpointFacts {
       }
     }
 
-  private def firstLine(e: Throwable): String =
-    Option(e.getMessage).flatMap(_.linesIterator.nextOption()).getOrElse(e.getClass.getSimpleName)
+  private def firstLine(e: Throwable): String = {
+    val message = e match {
+      case e: JsonProcessingException => e.getOriginalMessage
+      case _ => e.getMessage
+    }
+    Option(message).flatMap(_.linesIterator.nextOption()).getOrElse(e.getClass.getSimpleName)
+  }
 
   /** The sources with a folder, and those with only an offset: a source without a log needs no folder. */
   private def sourceNames(
@@ -307,7 +322,8 @@ private[log] object CheckpointFacts {
     (content, offset.orElse(started)) match {
       case (Content(None, _), Some(known: SeqOffset)) if known.durability == Durability.Memory =>
         facts(InMemory, Some(known.source), Vector.empty)
-      case (Content(None, starts), known @ (Some(_: VectorOffset) | None)) if starts.nonEmpty || known.nonEmpty =>
+      case (Content(None, starts), known @ (Some(_: VectorOffset) | None))
+          if starts.nonEmpty || known.nonEmpty =>
         val (kind, findings) = partitioned(starts, vector(offset), vector(started), progress)
         val source = starts.flatMap(_.source).orElse(known.collect { case VectorOffset(source, _) => source })
         facts(kind, source, findings)
@@ -338,7 +354,11 @@ private[log] object CheckpointFacts {
     } yield {
       val first = started.map(_.seq + 1).orElse(log.manifest.map(_.first)).getOrElse(0L)
       val rows = Option.when(first <= end.seq)((first, end.seq))
-      RowsAgain(batch, rows, rows.fold(Vector.empty[(Long, Long)]) { case (first, last) => log.missing(first, last) })
+      RowsAgain(
+        batch,
+        rows,
+        rows.fold(Vector.empty[(Long, Long)]) { case (first, last) => log.missing(first, last) }
+      )
     }
     val incomplete = again.toVector.flatMap { again =>
       val what = s"batch ${again.batch} is to be run again, and not all of it is there"
@@ -377,7 +397,8 @@ private[log] object CheckpointFacts {
           s"Spark resumes after row ${offset.seq}, the log in $folder begins with row $oldest",
           Some((offset.seq + 1, Some(oldest - 1)))
         )
-      case Some(log) if isFinished && log.scan.account.segments.nonEmpty && log.scan.account.end <= offset.seq =>
+      case Some(log)
+          if isFinished && log.scan.account.segments.nonEmpty && log.scan.account.end <= offset.seq =>
         val end = log.scan.account.end
         damage(
           s"Spark has rows up to ${offset.seq}, the log in $folder ends before row $end",
@@ -395,19 +416,24 @@ private[log] object CheckpointFacts {
   ): (Partitioned, Vector[Finding]) = {
     val positions = starts.fold(Map.empty[String, Long])(_.positions)
     val file = s"offsets/${progress.lastBatch.getOrElse("")}"
-    val ranges = offset.toVector.filter(_ => progress.isClear).flatMap(_.at.toVector).map { case (partition, until) =>
-      (partition, started.flatMap(_.get(partition)).orElse(positions.get(partition)), until)
-    }
+    val ranges =
+      offset.toVector.filter(_ => progress.isClear).flatMap(_.at.toVector).map { case (partition, until) =>
+        (partition, started.flatMap(_.get(partition)).orElse(positions.get(partition)), until)
+      }
     val findings = ranges.collect {
       case (partition, None, _) =>
-        val what = s"where partition ${ReportText.shortened(partition)} began is not known: its start position is gone"
+        val what =
+          s"where partition ${ReportText.shortened(partition)} began is not known: its start position is gone"
         Finding(Finding.Damage, file, 0, what)
       case (partition, Some(from), until) if until < from =>
         val what = s"partition ${ReportText.shortened(partition)} goes back from $from to $until"
         Finding(Finding.Damage, file, 0, what)
     }
     val again = progress.again.filter(_ => progress.isClear && offset.nonEmpty).map { batch =>
-      RangesAgain(batch, ranges.collect { case (partition, Some(from), until) if from < until => (partition, from, until) })
+      RangesAgain(
+        batch,
+        ranges.collect { case (partition, Some(from), until) if from < until => (partition, from, until) }
+      )
     }
     val keyType = starts.flatMap(_.keyType).orElse(offset.map(_.keyType)).orElse(started.map(_.keyType))
     val kind = Partitioned(keyType, starts.fold(0)(_.files), positions, again)

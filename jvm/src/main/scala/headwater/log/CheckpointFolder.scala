@@ -62,7 +62,7 @@ private[log] object CheckpointFolder {
     case Scheme(scheme, rest) if scheme.equalsIgnoreCase("file") =>
       new Local(Paths.get(rest.replaceFirst("^//(localhost)?(?=/)", "")))
     case Scheme(_, _) =>
-      try new Hadoop(new HadoopPath(location), new Configuration)
+      try new Hadoop(location, new HadoopPath(location), new Configuration)
       catch { case NonFatal(e) => throw unreadable(location, e.getMessage) }
     case _ => new Local(Paths.get(location))
   }
@@ -91,7 +91,8 @@ private[log] object CheckpointFolder {
   }
 
   private def unreadable(location: String, message: String): CheckpointException = {
-    val why = Option(message).flatMap(_.linesIterator.nextOption()).getOrElse("the file system gives no reason")
+    val why =
+      Option(message).flatMap(_.linesIterator.nextOption()).getOrElse("the file system gives no reason")
     val remedy =
       if (Scheme.matches(location) && !isLocal(location))
         "check the address and the rights, and that the file system's jars are in Spark's folder jars, or on " +
@@ -112,10 +113,9 @@ private[log] object CheckpointFolder {
     private def within(names: Seq[String]): Path = names.foldLeft(folder)(_.resolve(_))
   }
 
-  private final class Hadoop(folder: HadoopPath, conf: Configuration) extends CheckpointFolder {
+  private final class Hadoop(val path: String, folder: HadoopPath, conf: Configuration) extends CheckpointFolder {
     private[this] val fs = folder.getFileSystem(conf)
 
-    override def path: String = folder.toString
     override def exists: Boolean = fs.exists(folder)
 
     override def isFolder(names: String*): Boolean =

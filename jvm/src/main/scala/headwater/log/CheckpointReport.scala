@@ -17,8 +17,12 @@ private[log] object CheckpointReport {
     val problem = facts.problem.map(problem => fact("", s"$problem; so which rows Spark has is not known"))
     val sources = facts.sources.flatMap(source => "" +: sourceLines(source))
     val closing =
-      if (facts.sources.exists(isChecked)) Nil else Seq("", "There is no log of headwater in this checkpoint.")
-    Seq(fact("checkpoint", shortened(facts.path, 1000)), fact("Spark", progress(facts))) ++ problem ++ sources ++ closing
+      if (facts.sources.exists(isChecked)) Nil
+      else Seq("", "There is no log of headwater in this checkpoint.")
+    Seq(
+      fact("checkpoint", shortened(facts.path, 1000)),
+      fact("Spark", progress(facts))
+    ) ++ problem ++ sources ++ closing
   }
 
   /** One line for each source that can be verified, and one for each finding. */
@@ -70,7 +74,8 @@ private[log] object CheckpointReport {
 
   private def spark(source: SourceFacts, hasLog: Boolean): Seq[String] = source.offset.toSeq.collect {
     case offset: SeqOffset =>
-      val done = source.committed.collect { case committed: SeqOffset => s"row ${committed.seq}" }.getOrElse("none")
+      val done =
+        source.committed.collect { case committed: SeqOffset => s"row ${committed.seq}" }.getOrElse("none")
       val run = if (hasLog) "" else s", of run ${offset.run}"
       fact("Spark", s"begun up to row ${offset.seq}, done up to $done$run")
   }
@@ -80,7 +85,10 @@ private[log] object CheckpointReport {
       val run = s"${shortened(manifest.run)}, epoch ${manifest.epoch}, ${counted(manifest.shards, "shard")}"
       Seq(fact("run", run), fact("schema", shortened(SchemaText.of(manifest.schema), 1000)))
     }
-    val where = log.ranges.take(3).map { case (first, last) => span(first, last) } ++ log.ranges.drop(3).take(1).map(_ => "…")
+    val where = log.ranges.take(3).map { case (first, last) => span(first, last) } ++ log.ranges
+      .drop(3)
+      .take(1)
+      .map(_ => "…")
     val rows =
       if (log.rows == 0) "none retained"
       else
@@ -112,7 +120,9 @@ private[log] object CheckpointReport {
   private def segments(log: LogFacts): Seq[String] = {
     val rows = log.scan.account.segments.map { segment =>
       val numbers = Seq(segment.bytes, segment.frames, segment.rows).map(_.toString)
-      segment.name +: (numbers ++ segment.range.fold(Seq("-", "-"))(range => Seq(range._1.toString, range._2.toString)))
+      segment.name +: (numbers ++ segment.range.fold(Seq("-", "-"))(range =>
+        Seq(range._1.toString, range._2.toString)
+      ))
     }
     if (rows.isEmpty) Nil else "" +: table(Seq("segment", "bytes", "frames", "rows", "first", "last"), rows)
   }
@@ -180,7 +190,6 @@ private[log] object CheckpointJson {
     val tree = nodes.objectNode().put("v", Version).put("checkpoint", facts.path)
     tree.put("sound", !facts.isDamaged).put("problem", facts.problem.orNull)
     val logs = tree.putArray("logs")
-    val partitioned = tree.putArray("partitioned")
     facts.sources.foreach { source =>
       source.kind match {
         case Logged(log, _) =>
@@ -190,7 +199,8 @@ private[log] object CheckpointJson {
           node.put("bytes", segments.map(_.bytes).sum).put("rows", log.fold(0L)(_.rows))
           putFindings(node, source.findings)
         case kind: Partitioned =>
-          val node = partitioned.addObject().put("folder", source.folder).put("source", source.name.orNull)
+          val node = tree.withArray("partitioned").addObject()
+          node.put("folder", source.folder).put("source", source.name.orNull)
           node.put("files", kind.startFiles).put("partitions", kind.starts.size)
           putFindings(node, source.findings)
         case InMemory | Other =>
@@ -214,13 +224,18 @@ private[log] object CheckpointJson {
     source.kind match {
       case Logged(_, Some(again)) =>
         val node = tree.putObject("again").put("batch", again.batch)
-        node.set[JsonNode]("rows", again.rows.fold[JsonNode](nodes.nullNode) { case (first, last) => pair(first, Some(last)) })
+        node.set[JsonNode](
+          "rows",
+          again.rows.fold[JsonNode](nodes.nullNode) { case (first, last) => pair(first, Some(last)) }
+        )
         node.put("complete", again.missing.isEmpty)
         val missing = node.putArray("missing")
         again.missing.foreach { case (first, last) => missing.add(pair(first, Some(last))) }
       case Partitioned(_, _, _, Some(again)) =>
         val ranges = tree.putObject("again").put("batch", again.batch).putObject("ranges")
-        again.ranges.foreach { case (partition, from, until) => ranges.set[JsonNode](partition, pair(from, Some(until))) }
+        again.ranges.foreach { case (partition, from, until) =>
+          ranges.set[JsonNode](partition, pair(from, Some(until)))
+        }
       case _ => tree.putNull("again")
     }
     putFindings(tree, source.findings)
@@ -238,7 +253,9 @@ private[log] object CheckpointJson {
     log.ranges.foreach { case (first, last) => ranges.add(pair(first, Some(last))) }
     rows.put("committedUpTo", log.committed)
     val cursors = tree.putObject("cursors")
-    log.scan.cursors.toSeq.sorted.foreach { case (shard, json) => cursors.set[JsonNode](shard.toString, cursorNode(json)) }
+    log.scan.cursors.toSeq.sorted.foreach { case (shard, json) =>
+      cursors.set[JsonNode](shard.toString, cursorNode(json))
+    }
     val segments = tree.putArray("segments")
     log.scan.account.segments.foreach { segment =>
       val node = segments.addObject().put("file", segment.name).put("bytes", segment.bytes)
@@ -248,15 +265,20 @@ private[log] object CheckpointJson {
     }
   }
 
-  private def offsetNode(source: SourceFacts, offset: Option[Offset]): JsonNode = (offset, source.kind) match {
-    case (Some(offset: SeqOffset), _) =>
-      nodes.objectNode().put("run", offset.run).put("seq", offset.seq).put("durability", offset.durability.name)
-    case (Some(offset: VectorOffset), kind: Partitioned) =>
-      val tree = nodes.objectNode()
-      putPositions(tree.putObject("next"), kind, offset.next.at)
-      tree
-    case _ => nodes.nullNode
-  }
+  private def offsetNode(source: SourceFacts, offset: Option[Offset]): JsonNode =
+    (offset, source.kind) match {
+      case (Some(offset: SeqOffset), _) =>
+        nodes
+          .objectNode()
+          .put("run", offset.run)
+          .put("seq", offset.seq)
+          .put("durability", offset.durability.name)
+      case (Some(offset: VectorOffset), kind: Partitioned) =>
+        val tree = nodes.objectNode()
+        putPositions(tree.putObject("next"), kind, offset.next.at)
+        tree
+      case _ => nodes.nullNode
+    }
 
   private def putPositions(tree: ObjectNode, kind: Partitioned, positions: Map[String, Long]): Unit =
     kind.sorted(positions).foreach { case (partition, offset) => tree.put(partition, offset) }
@@ -271,7 +293,10 @@ private[log] object CheckpointJson {
       findings.filter(_.kind == kind).foreach { finding =>
         val node = list.addObject().put("file", finding.file).put("at", finding.at).put("what", finding.what)
         if (kind == Finding.Damage)
-          node.set[JsonNode]("lost", finding.lost.fold[JsonNode](nodes.nullNode) { case (first, last) => pair(first, last) })
+          node.set[JsonNode](
+            "lost",
+            finding.lost.fold[JsonNode](nodes.nullNode) { case (first, last) => pair(first, last) }
+          )
       }
     }
 
@@ -348,8 +373,9 @@ private[log] object ReportText {
   }
 
   private def isPrintable(point: Int): Boolean = point == ' ' || (Character.getType(point) match {
-    case Character.CONTROL | Character.FORMAT | Character.SURROGATE | Character.PRIVATE_USE | Character.UNASSIGNED |
-        Character.LINE_SEPARATOR | Character.PARAGRAPH_SEPARATOR | Character.SPACE_SEPARATOR =>
+    case Character.CONTROL | Character.FORMAT | Character.SURROGATE | Character.PRIVATE_USE |
+        Character.UNASSIGNED | Character.LINE_SEPARATOR | Character.PARAGRAPH_SEPARATOR |
+        Character.SPACE_SEPARATOR =>
       false
     case _ => true
   })
@@ -389,7 +415,9 @@ private[log] object SchemaText {
 
   def of(json: String): String = {
     val tree = Try(LogJson.mapper.readTree(json)).getOrElse(JsonNodeFactory.instance.nullNode)
-    Try(columns(tree, " ")).getOrElse(s"not understood: ${shortened(CheckpointJson.line(tree, isAscii = false))}")
+    Try(columns(tree, " ")).getOrElse(
+      s"not understood: ${shortened(CheckpointJson.line(tree, isAscii = false))}"
+    )
   }
 
   private def columns(struct: JsonNode, between: String): String = {
@@ -398,7 +426,8 @@ private[log] object SchemaText {
     fields.elements.asScala
       .map { column =>
         val isNullable = Option(column.get("nullable")).forall(_.asBoolean)
-        s"${field(column, "name").asText}$between${typeText(field(column, "type"))}${if (isNullable) "" else " NOT NULL"}"
+        s"${field(column, "name").asText}$between${typeText(field(column, "type"))}${if (isNullable) ""
+          else " NOT NULL"}"
       }
       .mkString(", ")
   }

@@ -17,11 +17,14 @@ object CheckpointTool {
     *   `show` or `verify`, `text` or `json`, and the path, as the Python side has checked them
     */
   def main(arguments: Array[String]): Unit = {
-    val charset = Try(Charset.forName(System.getProperty("headwater.encoding"))).getOrElse(StandardCharsets.UTF_8)
+    val charset =
+      Try(Charset.forName(System.getProperty("headwater.encoding"))).getOrElse(StandardCharsets.UTF_8)
     def writer(descriptor: FileDescriptor) =
       new BufferedWriter(new OutputStreamWriter(new FileOutputStream(descriptor), charset))
     // Not System.out: it hides that the reader of a pipe has gone.
-    System.exit(run(arguments(0), arguments(1), arguments(2), writer(FileDescriptor.out), writer(FileDescriptor.err)))
+    System.exit(
+      run(arguments(0), arguments(1), arguments(2), writer(FileDescriptor.out), writer(FileDescriptor.err))
+    )
   }
 
   /** Returns the exit status. */

@@ -156,18 +156,24 @@ private[headwater] object LogScan {
     private def open(name: String): SegmentFile = new SegmentFile(files.pathOf(name), files.read(name))
 
     /** A segment without a readable header. Nothing of it counts; all but its last sync group was durable. */
-    private def skip(name: String, fault: HeaderFault, limit: Long): Unit = Using.resource(open(name)) { file =>
-      if (isReport && file.opened.isRight) throw new LogChangedException(s"${file.path} was just created")
-      contents += Content(name, file.length, 0, 0, None)
-      val groups = file.groups
-      val isTorn = groups.isEmpty && fault.canBeTorn
-      findings.fault(name, 0, fault.what, isCertain = !isTorn)
-      if (isTorn && (limit == Long.MaxValue || limit <= expected)) torn += name
-      else {
-        damage = Some((damage.toSeq :+ s"${file.path} is damaged: ${fault.what}").mkString("; "))
-        if (limit == Long.MaxValue)
-          groups.dropRight(1).flatMap(file.framesFrom(_, groups.last)).map(_.next).maxOption.foreach(lostUpTo)
-      }
+    private def skip(name: String, fault: HeaderFault, limit: Long): Unit = Using.resource(open(name)) {
+      file =>
+        if (isReport && file.opened.isRight) throw new LogChangedException(s"${file.path} was just created")
+        contents += Content(name, file.length, 0, 0, None)
+        val groups = file.groups
+        val isTorn = groups.isEmpty && fault.canBeTorn
+        findings.fault(name, 0, fault.what, isCertain = !isTorn)
+        if (isTorn && (limit == Long.MaxValue || limit <= expected)) torn += name
+        else {
+          damage = Some((damage.toSeq :+ s"${file.path} is damaged: ${fault.what}").mkString("; "))
+          if (limit == Long.MaxValue)
+            groups
+              .dropRight(1)
+              .flatMap(file.framesFrom(_, groups.last))
+              .map(_.next)
+              .maxOption
+              .foreach(lostUpTo)
+        }
     }
 
     private def read(
@@ -189,12 +195,14 @@ private[headwater] object LogScan {
         var rowGroup = Vector.empty[(Long, Frame)]
         var block = Block.none
         var gap = Option.empty[String] // after which no frame has stated the next seq yet
-        var superseded = Vector.empty[(Long, Frame)] // the first and the last frame with rows of a later segment
+        var superseded =
+          Vector.empty[(Long, Frame)] // the first and the last frame with rows of a later segment
         var isSuperseded = false
         var isOver = false
         while (!isOver) {
           readFrame(file, position, isLast) match {
-            case Right(frame) if isSuperseded || frame.isRows && frame.seq + math.min(frame.rows, 1) > limit =>
+            case Right(frame)
+                if isSuperseded || frame.isRows && frame.seq + math.min(frame.rows, 1) > limit =>
               isSuperseded = true
               if (isReport) {
                 addFrame()
@@ -267,7 +275,11 @@ private[headwater] object LogScan {
     private def checkWriter(name: String, header: SegmentHeader): Unit = {
       val owner = writer.orElse(writers.headOption).getOrElse((header.source, header.run))
       writers += ((header.source, header.run))
-      if ((header.source, header.run) != owner || !SegmentHeader.parse(name).contains((header.epoch, header.number)))
+      if (
+        (header.source, header.run) != owner || !SegmentHeader
+          .parse(name)
+          .contains((header.epoch, header.number))
+      )
         findings.damage(
           name,
           0,

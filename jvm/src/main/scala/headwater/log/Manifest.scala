@@ -4,6 +4,7 @@ import java.io.IOException
 
 import scala.jdk.CollectionConverters._
 
+import com.fasterxml.jackson.core.JsonProcessingException
 import com.fasterxml.jackson.databind.JsonNode
 
 /** Identifies a log. There is one for each epoch; the newest counts. A writer that finds a newer one than its own
@@ -79,7 +80,10 @@ private[headwater] object Manifest {
   def parse(json: String): Manifest = {
     val tree =
       try LogJson.mapper.readTree(json)
-      catch { case e: IOException => throw new IllegalArgumentException(s"it is not JSON ($e)") }
+      catch {
+        case e: JsonProcessingException =>
+          throw new IllegalArgumentException(s"it is not JSON (${e.getOriginalMessage})")
+      }
     def field(name: String): JsonNode =
       Option(tree.get(name)).getOrElse(throw new IllegalArgumentException(s"the field '$name' is missing"))
     val version = field("v").asLong

@@ -97,7 +97,8 @@ private[headwater] final class SegmentFile(val path: String, in: LogFiles.In) ex
     for {
       fixed <- bytesAt(position, Frame.HeaderBytes).toRight("the file ends within the header of a frame")
       frame <- Frame.readFixedPart(fixed).toRight {
-        if (Frame.isMark(fixed.array, fixed.arrayOffset)) "the frame header is corrupt" else "no frame begins here"
+        if (Frame.isMark(fixed.array, fixed.arrayOffset)) "the frame header is corrupt"
+        else "no frame begins here"
       }
       note <- bytesAt(position + Frame.HeaderBytes, frame.note.length)
         .toRight("the file ends within the note of a frame")
@@ -175,7 +176,9 @@ private[headwater] final class SegmentFile(val path: String, in: LogFiles.In) ex
             written(s"it has format version ${magic.last}, this headwater reads version $Version")
           else torn("it does not begin as a segment does")
         else if (size < 0 || size > MaxBytes)
-          torn(s"its header has a length of ${Integer.toUnsignedLong(size)} bytes, more than the limit of $MaxBytes")
+          torn(
+            s"its header has a length of ${Integer.toUnsignedLong(size)} bytes, more than the limit of $MaxBytes"
+          )
         else if (FixedBytes + size.toLong > length) torn("its header is cut off")
         else {
           val json = new Array[Byte](size)

@@ -124,7 +124,8 @@ private[headwater] object StartPositions {
         throw new IllegalStateException(
           s"it has version ${field("v")}, this headwater (${headwater.Version.current}) reads version $Version only"
         )
-      val identity = field("identity").fields.asScala.map(entry => entry.getKey -> entry.getValue.asText).toMap
+      val identity =
+        field("identity").fields.asScala.map(entry => entry.getKey -> entry.getValue.asText).toMap
       val keyType = PartitionKeyType
         .named(field("partitions").asText)
         .getOrElse(throw new IllegalStateException(s"'partitions' is ${field("partitions")}"))
