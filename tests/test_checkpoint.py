@@ -23,8 +23,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_writer import GOLDEN, RUN, Folder, commit, frame, offset, segment
-from processes import running
+from processes import running, wait_until
 from pyspark.sql import SparkSession
+
+RELEASED = GOLDEN.parent / "checkpoints-0.1"
 
 Headwater = Callable[..., tuple[int, str, str]]
 
@@ -121,8 +123,8 @@ def test_a_sound_log_is_verified_with_status_0(folder: Folder, headwater: Headwa
     sound(folder)
     status, out, err = headwater("verify", folder.path)
     size = sum(file.stat().st_size for file in folder.log.glob("*.segment"))
-    told = f"ok   letters (sources/0): sound; 2 segments, 5 frames, 10 rows, {size} bytes\n"
-    assert (status, out, err) == (0, told, "")
+    line = f"ok   letters (sources/0): sound; 2 segments, 5 frames, 10 rows, {size} bytes\n"
+    assert (status, out, err) == (0, line, "")
 
 
 def test_show_says_all_of_a_log_in_text(folder: Folder, headwater: Headwater) -> None:
@@ -153,7 +155,7 @@ def test_show_says_all_of_a_log_in_text(folder: Folder, headwater: Headwater) ->
 def test_show_says_all_of_a_log_in_json(folder: Folder, headwater: Headwater) -> None:
     sound(folder)
     status, out, _ = headwater("show", folder.path, "--json")
-    said = json.loads(out)
+    report = json.loads(out)
     sizes = [file.stat().st_size for file in sorted(folder.log.glob("*.segment"))]
     names = ["file", "bytes", "frames", "rows", "first", "last"]
     segments = [
@@ -161,7 +163,7 @@ def test_show_says_all_of_a_log_in_json(folder: Folder, headwater: Headwater) ->
         ["00000001-000000000001.segment", sizes[1], 2, 5, 5, 9],
     ]
     assert status == 0
-    assert said == {
+    assert report == {
         "v": 1,
         "checkpoint": str(folder.path),
         "spark": {"offset": 1, "commit": 0, "again": 1, "problem": None},
@@ -198,10 +200,10 @@ def test_verify_says_in_json_what_it_says_in_text(folder: Folder, headwater: Hea
     sound(folder)
     file = folder.put(1, segment(6, [frame(6, group=True), b"hwfr"], number=1))
     status, out, _ = headwater("verify", folder.path, "--json")
-    said = json.loads(out)
-    (log,) = said.pop("logs")
+    report = json.loads(out)
+    (log,) = report.pop("logs")
     assert status == 1
-    assert said == {"v": 1, "checkpoint": str(folder.path), "sound": False, "problem": None}
+    assert report == {"v": 1, "checkpoint": str(folder.path), "sound": False, "problem": None}
     what = "the segment begins with row 6 where 5 comes next"
     assert log["damage"][0] == {"file": file.name, "at": 0, "what": what, "lost": [5, 5]}
     assert log["torn"][0]["at"] == file.stat().st_size - 4
@@ -235,12 +237,12 @@ def test_nothing_in_the_folder_is_changed(folder: Folder, headwater: Headwater) 
 
 
 def everything(folder: Path) -> dict[Path, Any]:
-    found = {}
+    files = {}
     for path in folder.rglob("*"):
         state = path.stat()
         data = path.read_bytes() if path.is_file() else None
-        found[path.relative_to(folder)] = (state.st_size, state.st_mtime_ns, state.st_mode, data)
-    return found
+        files[path.relative_to(folder)] = (state.st_size, state.st_mtime_ns, state.st_mode, data)
+    return files
 
 
 # Torn tails
@@ -299,9 +301,9 @@ def test_a_torn_tail_is_mentioned_and_no_damage(folder: Folder, headwater: Headw
     file = folder.put(0, head + frame(2, group=True)[:-1])
     status, out, _ = headwater("verify", folder.path)
     assert status == 0
-    said = f"torn tail: {file.name} at byte {len(head)}: the file ends within the payload of a frame"
-    assert out.splitlines()[1].strip() == said
-    assert said.replace("torn tail: ", "torn tail   ") in headwater("show", folder.path)[1]
+    report = f"torn tail: {file.name} at byte {len(head)}: the file ends within the payload of a frame"
+    assert out.splitlines()[1].strip() == report
+    assert report.replace("torn tail: ", "torn tail   ") in headwater("show", folder.path)[1]
 
 
 def test_a_torn_tail_is_damage_if_the_next_segment_shows_that_rows_followed(
@@ -705,9 +707,9 @@ def test_the_first_batch_begins_with_the_log_s_first_row(folder: Folder, headwat
     folder.manifest(first=3)
     folder.put(0, segment(3, [frame(3, 4, group=True)]))
     folder.offset(0, offset(5))
-    said = json.loads(headwater("show", folder.path, "--json")[1])
-    assert said["sources"][0]["again"] == {"batch": 0, "rows": [3, 5], "complete": True, "missing": []}
-    assert said["spark"] == {"offset": 0, "commit": None, "again": 0, "problem": None}
+    report = json.loads(headwater("show", folder.path, "--json")[1])
+    assert report["sources"][0]["again"] == {"batch": 0, "rows": [3, 5], "complete": True, "missing": []}
+    assert report["spark"] == {"offset": 0, "commit": None, "again": 0, "problem": None}
 
 
 def test_a_batch_that_is_done_is_not_run_again(folder: Folder, headwater: Headwater) -> None:
@@ -724,8 +726,8 @@ def test_a_query_that_goes_on_meanwhile_does_not_mislead(folder: Folder, headwat
     sound(folder)
     folder.committed(1)
     folder.committed(2)
-    said = json.loads(headwater("show", folder.path, "--json")[1])
-    assert said["spark"] == {"offset": 1, "commit": 1, "again": None, "problem": None}
+    report = json.loads(headwater("show", folder.path, "--json")[1])
+    assert report["spark"] == {"offset": 1, "commit": 1, "again": None, "problem": None}
 
 
 def test_a_batch_without_rows_of_a_source_says_so(folder: Folder, headwater: Headwater) -> None:
@@ -735,21 +737,21 @@ def test_a_batch_without_rows_of_a_source_says_so(folder: Folder, headwater: Hea
 
 
 @pytest.mark.parametrize(
-    ("first", "spark", "told"),
+    ("first", "spark", "what"),
     [
         (20, 1, "Spark resumes after row 1, the log in sources/0 begins with row 20; rows 2 to 19 are lost"),
         (0, 8, "Spark has rows up to 8, the log in sources/0 ends before row 2; rows 2 to 8 are lost"),
     ],
 )
 def test_a_log_that_does_not_reach_to_where_spark_stands_is_damage(
-    folder: Folder, headwater: Headwater, first: int, spark: int, told: str
+    folder: Folder, headwater: Headwater, first: int, spark: int, what: str
 ) -> None:
     folder.manifest()
     folder.put(0, segment(first, [frame(first, 2, group=True)]))
     folder.offset(0, offset(spark))
     folder.committed(0)
     status, out, _ = headwater("verify", folder.path)
-    assert (status, out.splitlines()[1]) == (1, f"     damage: offsets/0 at byte 0: {told}")
+    assert (status, out.splitlines()[1]) == (1, f"     damage: offsets/0 at byte 0: {what}")
 
 
 def test_an_offset_of_another_run_or_without_its_log_is_damage(folder: Folder, headwater: Headwater) -> None:
@@ -801,8 +803,8 @@ def test_sources_in_memory_and_of_others_are_shown_as_such(folder: Folder, headw
         "",
         "There is no log of headwater in this checkpoint.",
     ]
-    said = json.loads(headwater("show", folder.path, "--json")[1])
-    assert [source["kind"] for source in said["sources"]] == ["memory", "other", "other"]
+    report = json.loads(headwater("show", folder.path, "--json")[1])
+    assert [source["kind"] for source in report["sources"]] == ["memory", "other", "other"]
     status, out, _ = headwater("verify", folder.path)
     assert (status, out) == (0, f"ok   {folder.path} has no log of headwater, so nothing to verify\n")
 
@@ -812,8 +814,8 @@ def test_a_source_with_a_name_is_known_by_its_run(folder: Folder, headwater: Hea
     folder.log.rename(folder.path / "sources" / "mine")
     folder.offset(0, "-", offset(1))
     folder.offset(1, "-", offset(6))
-    said = json.loads(headwater("show", folder.path, "--json")[1])
-    other, mine = said["sources"]
+    report = json.loads(headwater("show", folder.path, "--json")[1])
+    other, mine = report["sources"]
     assert (other["folder"], other["kind"]) == ("sources/0", "other")
     assert (mine["folder"], mine["kind"], mine["damage"]) == ("sources/mine", "log", [])
     assert mine["again"] == {"batch": 1, "rows": [2, 6], "complete": True, "missing": []}
@@ -965,15 +967,15 @@ def test_a_log_that_begins_right_after_an_offset_of_another_run_is_sound(
 
 
 def vector(partitions: str, **following: int) -> str:
-    said = {"v": 1, "source": "shards", "partitions": partitions, "next": following}
-    return json.dumps(said, separators=(",", ":"))
+    report = {"v": 1, "source": "shards", "partitions": partitions, "next": following}
+    return json.dumps(report, separators=(",", ":"))
 
 
 def starts(folder: Folder, number: int, partitions: str, source: str = "shards", **offsets: int) -> Path:
     folder.log.mkdir(parents=True, exist_ok=True)
     file = folder.log / f"start-{number:08}.json"
-    said = {"v": 1, "source": source, "identity": {}, "partitions": partitions, "starts": offsets}
-    file.write_text(json.dumps(said))
+    report = {"v": 1, "source": source, "identity": {}, "partitions": partitions, "starts": offsets}
+    file.write_text(json.dumps(report))
     return file
 
 
@@ -1051,11 +1053,11 @@ def test_a_partitioned_source_with_a_name_is_known_by_it(folder: Folder, headwat
 
 def test_sound_start_positions_are_verified(folder: Folder, headwater: Headwater) -> None:
     partitioned(folder)
-    told = "ok   shards (sources/0): sound; 2 files with start positions, 2 partitions\n"
-    assert headwater("verify", folder.path) == (0, told, "")
-    said = json.loads(headwater("verify", folder.path, "--json")[1])
-    (one,) = said["partitioned"]
-    assert (said["sound"], said["logs"]) == (True, [])
+    line = "ok   shards (sources/0): sound; 2 files with start positions, 2 partitions\n"
+    assert headwater("verify", folder.path) == (0, line, "")
+    report = json.loads(headwater("verify", folder.path, "--json")[1])
+    (one,) = report["partitioned"]
+    assert (report["sound"], report["logs"]) == (True, [])
     assert one == {
         "folder": "sources/0",
         "source": "shards",
@@ -1105,6 +1107,20 @@ def test_an_offset_that_goes_back_is_damage(folder: Folder, headwater: Headwater
     folder.offset(1, vector("text", a=9, b=7))
     status, out, _ = headwater("verify", folder.path)
     assert (status, "partition a goes back from 10 to 9" in out) == (1, True)
+
+
+# Checkpoints of released versions
+
+
+@pytest.mark.parametrize("checkpoint", sorted(RELEASED.iterdir()), ids=lambda path: path.name)
+def test_a_checkpoint_of_0_1_is_sound(checkpoint: Path, headwater: Headwater) -> None:
+    status, out, err = headwater("verify", checkpoint)
+    assert (status, err) == (0, "")
+    assert [line[:2] for line in out.splitlines()] == ["ok"]
+    source = json.loads(headwater("show", checkpoint, "--json")[1])["sources"][0]
+    kind = checkpoint.name.partition("-")[0]
+    assert source["kind"] == {"partitioned": "partitioned", "random_alpha_memory": "memory"}.get(kind, "log")
+    assert (source["again"] is not None) == (source["kind"] != "memory" and "unfinished" in checkpoint.name)
 
 
 # The command as a process
@@ -1193,7 +1209,8 @@ def test_ctrl_c_ends_the_command_and_its_jvm(folder: Folder, tmp_path: Path) -> 
         os.killpg(process.popen.pid, signal.SIGINT)
         assert process.exit_code(30) == 130
         assert process.output == ""
-        assert not Path(f"/proc/{child}").exists()
+    commandline = Path(f"/proc/{child}/cmdline")  # empty once it is dead, until somebody waits for it
+    wait_until(lambda: not commandline.exists() or not commandline.read_bytes(), lambda: f"{child} lives")
 
 
 def test_without_java_or_arguments_the_command_says_what_to_do(folder: Folder, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ private[log] object CheckpointFolder {
       new Local(Paths.get(rest.replaceFirst("^//(localhost)?(?=/)", "")))
     case Scheme(_, _) =>
       try new Hadoop(location, new HadoopPath(location), new Configuration)
-      catch { case NonFatal(e) => throw unreadable(location, e.getMessage) }
+      catch { case e @ (NonFatal(_) | _: LinkageError) => throw unreadable(location, e.getMessage) }
     case _ => new Local(Paths.get(location))
   }
 
@@ -113,7 +113,8 @@ private[log] object CheckpointFolder {
     private def within(names: Seq[String]): Path = names.foldLeft(folder)(_.resolve(_))
   }
 
-  private final class Hadoop(val path: String, folder: HadoopPath, conf: Configuration) extends CheckpointFolder {
+  private final class Hadoop(val path: String, folder: HadoopPath, conf: Configuration)
+      extends CheckpointFolder {
     private[this] val fs = folder.getFileSystem(conf)
 
     override def exists: Boolean = fs.exists(folder)

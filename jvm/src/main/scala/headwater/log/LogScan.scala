@@ -195,8 +195,8 @@ private[headwater] object LogScan {
         var rowGroup = Vector.empty[(Long, Frame)]
         var block = Block.none
         var gap = Option.empty[String] // after which no frame has stated the next seq yet
-        var superseded =
-          Vector.empty[(Long, Frame)] // the first and the last frame with rows of a later segment
+        // The first and the last frame whose rows are those of a later segment.
+        var superseded = Vector.empty[(Long, Frame)]
         var isSuperseded = false
         var isOver = false
         while (!isOver) {
@@ -275,11 +275,7 @@ private[headwater] object LogScan {
     private def checkWriter(name: String, header: SegmentHeader): Unit = {
       val owner = writer.orElse(writers.headOption).getOrElse((header.source, header.run))
       writers += ((header.source, header.run))
-      if (
-        (header.source, header.run) != owner || !SegmentHeader
-          .parse(name)
-          .contains((header.epoch, header.number))
-      )
+      if ((header.source, header.run) != owner || header.name != name)
         findings.damage(
           name,
           0,
