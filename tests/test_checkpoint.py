@@ -864,6 +864,10 @@ def test_a_file_that_cannot_be_read_is_named(folder: Folder, headwater: Headwate
     status, _, err = headwater("verify", folder.path)
     assert status == 1
     assert err.startswith(f"headwater: {file} cannot be read: Is a directory. Fix: ")
+    (file := folder.path / "offsets" / "2").mkdir()
+    status, _, err = headwater("show", folder.path)
+    assert status == 1
+    assert err.startswith(f"headwater: {file} cannot be read: Is a directory. Fix: ")
 
 
 def test_a_schema_is_shown_as_it_is_written_in_ddl(folder: Folder, headwater: Headwater) -> None:

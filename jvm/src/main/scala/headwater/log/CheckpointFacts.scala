@@ -172,9 +172,10 @@ private[log] object CheckpointFacts {
     catch { case e: IOException => throw CheckpointFolder.unreadable(location, e) }
 
   private def read(folder: CheckpointFolder): CheckpointFacts = {
-    val lastBatch = batches(folder, "offsets").lastOption
-    val last = lastBatch.flatMap(readBatch(folder, _))
-    val previous = lastBatch.filter(_ > 0).flatMap(number => readBatch(folder, number - 1))
+    val begun = batches(folder, "offsets")
+    val lastBatch = begun.lastOption
+    val last = lastBatch.map(readBatch(folder, _))
+    val previous = lastBatch.map(_ - 1).filter(begun.contains).map(readBatch(folder, _))
     val names =
       folder.list("sources").filter(name => !name.startsWith(".") && folder.isFolder("sources", name))
     val contents = names.map(name => name -> readContent(folder.folder("sources", name))).toMap
@@ -224,20 +225,17 @@ private[log] object CheckpointFacts {
   private def batches(folder: CheckpointFolder, name: String): Seq[Long] =
     folder.list(name).filter(Number.matches).map(_.toLong).sorted
 
-  /** None if there is no such file. */
-  private def readBatch(folder: CheckpointFolder, number: Long): Option[Batch] = {
+  private def readBatch(folder: CheckpointFolder, number: Long): Batch = {
     def unknown(why: String) = Batch(Vector.empty, Some(s"offsets/$number is not understood: $why"))
-    try
-      Some(CheckpointFolder.bytes(folder.folder("offsets"), number.toString, MaxBytes) match {
-        case None => unknown(s"it is larger than $MaxBytes bytes")
-        case Some(bytes) =>
-          val lines = new String(bytes, UTF_8).split("\r\n|\r|\n", -1).toVector
-          val offsets = (if (lines.last.isEmpty) lines.init else lines).drop(2)
-          if (lines.head != "v1")
-            unknown(s"its first line is '${ReportText.shortened(lines.head)}', this headwater reads v1")
-          else Batch(offsets.map(parseOffset), None)
-      })
-    catch { case _: NoSuchFileException | _: FileNotFoundException => None }
+    CheckpointFolder.bytes(folder.folder("offsets"), number.toString, MaxBytes) match {
+      case None => unknown(s"it is larger than $MaxBytes bytes")
+      case Some(bytes) =>
+        val lines = new String(bytes, UTF_8).split("\r\n|\r|\n", -1).toVector
+        val offsets = (if (lines.last.isEmpty) lines.init else lines).drop(2)
+        if (lines.head != "v1")
+          unknown(s"its first line is '${ReportText.shortened(lines.head)}', this headwater reads v1")
+        else Batch(offsets.map(parseOffset), None)
+    }
   }
 
   private def parseOffset(line: String): Option[Offset] =
