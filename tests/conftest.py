@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import sys
 import textwrap
 from collections import Counter
@@ -24,6 +25,8 @@ __all__ = ["stream"]
 
 @pytest.hookimpl(trylast=True)  # after pytest-spark has made its configuration of `spark_options`
 def pytest_configure() -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job; programs under test inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_START)
     try:
@@ -33,9 +36,20 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with most slow tests first: the last one to run would have no other beside it."""
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: -slow[item.path])
+    """Marks the tests that need Spark, and puts the files with most of them first.
+
+    A file is run by one worker. A long one that begins last would keep the others waiting.
+    """
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if "run" in fixtures:
+            item.add_marker("process")
+        elif "spark_session" in fixtures or "stream" in fixtures:
+            item.add_marker("spark")
+    marked = Counter(
+        item.path for item in items for name in ("spark", "process") if item.get_closest_marker(name)
+    )
+    items.sort(key=lambda item: -marked[item.path])
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -17,7 +17,7 @@ from processes import PACKAGE, run_command, running
 
 import headwater as hw
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 QUERY = """
 import headwater as hw
