@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
-        if "run" in fixtures:
+        if "own_spark" in fixtures:
             item.add_marker("process")
         elif "spark_session" in fixtures or "stream" in fixtures:
             item.add_marker("spark")
@@ -81,8 +81,14 @@ def clean_env() -> dict[str, str]:
 
 
 @pytest.fixture
-def run(clean_env: dict[str, str], tmp_path: Path) -> Run:
-    """Run a Python script that calls `report(value)` once; gives that value. A failure shows the log."""
+def own_spark(clean_env: dict[str, str]) -> dict[str, str]:
+    """For scripts that start Spark. A test that uses this fixture, or `run`, is marked `process`."""
+    return clean_env
+
+
+@pytest.fixture
+def run(own_spark: dict[str, str], tmp_path: Path) -> Run:
+    """Runs a Python script that calls `report(value)` once; returns that value. A failure shows the log."""
 
     def run_script(
         script: str, *, env: dict[str, str] | None = None, command: list[str] | None = None
@@ -90,7 +96,7 @@ def run(clean_env: dict[str, str], tmp_path: Path) -> Run:
         answer, file = tmp_path / "answer.json", tmp_path / "script.py"
         answer.unlink(missing_ok=True)
         file.write_text(_HEAD.format(answer=str(answer)) + textwrap.dedent(script), encoding="utf-8")
-        run_command([*(command or [sys.executable]), str(file)], {**clean_env, **(env or {})}, tmp_path)
+        run_command([*(command or [sys.executable]), str(file)], {**own_spark, **(env or {})}, tmp_path)
         return json.loads(answer.read_text(encoding="utf-8"))
 
     return run_script

@@ -23,7 +23,9 @@ from headwater.sources import random_alpha
 
 README = ROOT / "README.md"
 OPTIONS = ROOT / "wiki" / "Options-and-metrics.md"
-OTHERS = [ROOT / "CHANGELOG.md", ROOT / "python" / "README.md", ROOT / "examples" / "README.md"]
+OTHERS = [
+    ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "python/README.md", "examples/README.md")
+]
 PAGES = [README, *OTHERS, *sorted((ROOT / "wiki").glob("*.md"))]
 TIMEOUT = 300
 
@@ -72,7 +74,7 @@ OWN_JVM = {
 
 
 class PageRunner:
-    """A process that runs the Python of pages. It starts with the first page, and again after one that hung."""
+    """A process that runs the Python of pages. It starts with the first page, and after one that hung."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self._folder = folder
