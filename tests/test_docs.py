@@ -142,7 +142,7 @@ def test_a_page_that_starts_spark_itself_prints_what_it_says(page: Path, tmp_pat
         runner.close()
 
 
-STARTS_SPARK = re.compile(r"spark-submit|headwater doctor|python examples/")
+STARTS_SPARK = re.compile(r"spark-submit|headwater doctor$|python examples/", re.MULTILINE)
 
 
 def shell_blocks(*, start_spark: bool) -> list[Block]:
