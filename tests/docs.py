@@ -240,14 +240,20 @@ def isolated(spark: SparkSession | None) -> Iterator[None]:
         os.environ.clear()
         os.environ.update(environment)
         sys.path[:] = path
-        for name in set(sys.modules) - modules:
-            if _is_in(folder, sys.modules[name]):
-                del sys.modules[name]
+        _forget(folder, set(sys.modules) - modules)
         logger.level, logger.handlers[:] = logging_state
-        for name, source in list(registry._sources.items()):
-            if sources.get(name) is not source and not source.__module__.startswith("headwater.sources."):
-                del registry._sources[name]
+        registry._sources.clear()
         registry._sources.update(sources)
+
+
+def _forget(folder: Path, modules: set[str]) -> None:
+    """Forgets modules of the page's folder, and the built-in sources, which register when imported."""
+    for name in modules:
+        file = getattr(sys.modules[name], "__file__", None)
+        if name.startswith("headwater.sources") or (file and Path(file).resolve().is_relative_to(folder)):
+            del sys.modules[name]
+    if "headwater.sources" in modules:
+        del sys.modules["headwater"].sources  # type: ignore[attr-defined]
 
 
 def _become_default(spark: SparkSession) -> SparkSession:
@@ -267,11 +273,6 @@ def _check_nothing_runs(spark: SparkSession) -> None:
     while feeds := [t.name for t in threading.enumerate() if t.name.startswith("headwater-feed")]:
         assert time.monotonic() < end, f"the page leaves threads running: {feeds}"
         time.sleep(0.05)
-
-
-def _is_in(folder: Path, module: object) -> bool:
-    file = getattr(module, "__file__", None)
-    return file is not None and Path(file).resolve().is_relative_to(folder)
 
 
 if __name__ == "__main__":

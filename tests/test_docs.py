@@ -82,17 +82,19 @@ class PageRunner:
         self._command = [sys.executable, str(ROOT / "tests" / "docs.py"), str(folder / "cwd"), *arguments]
         self._running = ExitStack()
         self._process: Process | None = None
+        self._count = 0
 
     def run(self, page: Path) -> dict[str, str]:
         """Returns what each block printed, by its line."""
         process = self._process or self._start()
-        logged, reply = len(process.output), self._folder / f"{name(page).replace('/', '-')}.json"
+        self._count += 1
+        logged, reply = len(process.output), self._folder / f"{self._count}.json"
         request = {"page": str(page), "reply": str(reply)}
         try:
             assert process.popen.stdin is not None
             process.popen.stdin.write(json.dumps(request).encode() + b"\n")
             process.popen.stdin.flush()
-            process.until(f"the end of {name(page)}", reply.exists, TIMEOUT)
+            process.until(f"the end of {page}", reply.exists, TIMEOUT)
         except (AssertionError, OSError):
             self.close()
             raise
@@ -130,6 +132,67 @@ def test_the_python_of_a_page_runs_and_prints_what_the_page_says(
     page: Path, shared_runner: PageRunner
 ) -> None:
     check_page(page, shared_runner.run(page))
+
+
+LEAVES = """```python
+import os, sys, logging
+from pathlib import Path
+import headwater as hw
+import headwater.sources
+from pyspark.sql import SparkSession
+
+@hw.source("n LONG")
+def left_behind():
+    yield 1
+
+spark = hw.session(SparkSession.builder.config("spark.sql.shuffle.partitions", 3))
+spark.range(1).createOrReplaceTempView("left_view")
+os.environ["LEFT"] = "1"
+Path("left.py").write_text("")
+sys.path.insert(0, ".")
+import left
+logging.getLogger().setLevel(1)
+left_name = 1
+```
+"""
+LOOKS = """```python
+import os, sys, logging
+from pathlib import Path
+import headwater as hw
+
+spark = hw.session()
+print("left_name" in globals(), "LEFT" in os.environ, [str(file) for file in Path().iterdir()])
+print("left" in sys.modules, "." in sys.path, "headwater.sources.sse" in sys.modules)
+print(spark.catalog.listTables(), spark.conf.get("spark.sql.shuffle.partitions"), logging.getLogger().level)
+print([source.name for source in hw.registered() if source.name == "left_behind"])
+```
+"""
+
+RUNS_ON = """
+import headwater as hw
+hw.session().readStream.format("rate").load().writeStream.format("noop").queryName("left").start()
+"""
+
+
+@pytest.mark.spark
+def test_a_page_sees_nothing_of_the_one_before_it(shared_runner: PageRunner, tmp_path: Path) -> None:
+    pages = {name: tmp_path / f"{name}.md" for name in ("before", "leaves", "looks")}
+    pages["before"].write_text(LOOKS)
+    pages["leaves"].write_text(LEAVES)
+    pages["looks"].write_text(LOOKS)
+    before = shared_runner.run(pages["before"])
+    shared_runner.run(pages["leaves"])
+    assert shared_runner.run(pages["looks"]) == before
+    (printed,) = before.values()
+    assert printed.startswith("False False []\nFalse False False\n[] ")
+
+
+@pytest.mark.spark
+def test_a_page_that_leaves_a_query_running_fails(shared_runner: PageRunner, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"```python\n{RUNS_ON}\n```\n")
+    with pytest.raises(AssertionError, match=r"the page leaves queries running: \['left'\]"):
+        shared_runner.run(page)
 
 
 @pytest.mark.process
