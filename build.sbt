@@ -64,7 +64,7 @@ lazy val jvm = (project in file("jvm"))
       "-Dspark.ui.enabled=false",
       "-Duser.timezone=UTC"
     ),
-    Test / parallelExecution := false,
+    Test / parallelExecution := true, // the two groups; the suites of a group run one after the other
     Test / testGrouping := {
       val options = (Test / forkOptions).value
       val classes = new java.net.URLClassLoader(
