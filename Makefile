@@ -101,7 +101,7 @@ test-jvm: setup ## run the Scala suites only
 
 .PHONY: test-python
 test-python: setup servers $(CLASS_ARCHIVE) ## run the Python tests that need at most one Spark session
-	$(PYTEST) -n 3 --dist loadfile -m "not process" $(OTHER_TESTS)
+	$(PYTEST) -n 2 --dist loadfile -m "not process" $(OTHER_TESTS)
 
 .PHONY: test-processes
 test-processes: setup servers $(EXAMPLES_JAR) $(CLASS_ARCHIVE) ## run the tests that start Spark or install the wheel in processes of their own; about 8 minutes
