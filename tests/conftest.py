@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from processes import PACKAGE, QUICK_START, Run, run_command, spark_environment
 from pyspark import cloudpickle
 from pytest_spark.config import SparkConfigBuilder
@@ -21,6 +22,9 @@ from headwater.spark.jar import verified_jar
 from headwater.testing import stream
 
 __all__ = ["stream"]
+
+settings.register_profile("tests", deadline=None)  # how long an example takes depends on the machine
+settings.load_profile("tests")
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-spark has made its configuration of `spark_options`
