@@ -22,8 +22,8 @@ from http_server import Exchange, certificate, chunked, serving, till
 
 import headwater as hw
 from headwater.http import Connection, Http, HttpError, Request
-from headwater.http.connection import Chunked
-from headwater.http.transport import Wire
+from headwater.http.chunked import ChunkDecoder
+from headwater.http.transport import CurrentSocket
 
 SOON = timedelta(milliseconds=1)
 SECOND = timedelta(seconds=1)
@@ -595,12 +595,10 @@ def test_chunks_are_joined_wherever_they_are_cut(step: int) -> None:
     data = (
         b"".join(chunked(b"x" * n) for n in (1, 2, 3, 200)) + b"1;name=value\r\ny\r\n0\r\nTrailer: z\r\n\r\n"
     )
-    body_ = Chunked()
-    got = b"".join(
-        body_.feed(data[at : at + step], len(data[at : at + step])) for at in range(0, len(data), step)
-    )
+    decoder = ChunkDecoder()
+    got = b"".join(decoder.feed(data[at : at + step]) for at in range(0, len(data), step))
     assert got == b"x" * 206 + b"y"
-    assert body_.whole
+    assert decoder.complete
 
 
 # close() from another thread
@@ -683,13 +681,13 @@ def full() -> Iterator[str]:
 
 def test_close_ends_a_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     connecting = threading.Event()
-    connect = Wire._connect
+    connect = CurrentSocket._connect
 
     def noted(*args: Any) -> None:
         connecting.set()
         connect(*args)
 
-    monkeypatch.setattr(Wire, "_connect", noted)
+    monkeypatch.setattr(CurrentSocket, "_connect", noted)
     with full() as url, reading(http(url)) as close:
         assert connecting.wait(10)
         assert close() < 5

@@ -1,4 +1,7 @@
-"""What goes wrong over HTTP: for good, or for now. No text here says what was sent, which may be secret."""
+"""Errors of HTTP feeds: permanent ones and those worth a retry.
+
+No message contains what was sent, which may be secret.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,11 @@ from collections.abc import Iterator
 
 import requests
 
-__all__ = ["BrokenError", "HttpError", "sorted_out"]
-
-_CUT_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+__all__ = ["HttpError", "RetryableError", "classify"]
 
 
 class HttpError(Exception):
-    """A feed over HTTP cannot go on. `status` is that of the answer, where there was one.
+    """An HTTP feed cannot continue. `status` is the status of the response, if there was one.
 
     >>> from headwater.http import Http
     >>> from headwater.sim import RsvpSim, Status
@@ -31,46 +32,55 @@ class HttpError(Exception):
         self.status = status
 
 
-class BrokenError(Exception):
-    """A try has failed, another may do better; `after`: how many seconds the server wants to have first."""
+class RetryableError(Exception):
+    """A request failed and may succeed later. `retry_after` is the pause in seconds that the server asks for."""
 
-    def __init__(self, message: str, after: float | None = None) -> None:
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
-        self.after = after
+        self.retry_after = retry_after
 
 
-def sorted_out(error: Exception, *, answered: bool) -> Exception:
-    """What a failed request means: a BrokenError or an HttpError. `answered`: this server did well before."""
-    causes = list(_chain(error))
+def classify(error: Exception, *, server_known: bool) -> HttpError | RetryableError:
+    """Decides whether a failed request or read is worth a retry.
+
+    `server_known` means that this server has already given a good response. TLS and protocol errors are then
+    taken for passing ones; before that they mean that the URL is wrong.
+    """
+    causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return HttpError(f"its certificate is refused: {cause.verify_message}")
-    for cause in reversed(causes):  # the deepest says most
+    doubtful = RetryableError if server_known else HttpError
+    for cause in reversed(causes):  # the innermost cause is the most specific
         if isinstance(cause, ssl.SSLError) and not isinstance(
             cause, ssl.SSLEOFError | ssl.SSLZeroReturnError
         ):
-            return (BrokenError if answered else HttpError)(f"TLS fails: {cause.reason or 'no reason given'}")
+            return doubtful(f"TLS fails: {cause.reason or 'no reason given'}")
         if isinstance(cause, TimeoutError | requests.Timeout):
-            return BrokenError("it timed out")
+            return RetryableError("it timed out")
         if isinstance(cause, OSError) and not isinstance(cause, requests.RequestException):
-            return BrokenError(cause.strerror or type(cause).__name__)
-        line = str(getattr(cause, "line", "")).strip("'")
-        if isinstance(cause, http.client.BadStatusLine) and "HTTP/".startswith(line[:5]):
-            return BrokenError("the answer was cut off")
+            return RetryableError(cause.strerror or type(cause).__name__)
+        if isinstance(cause, http.client.IncompleteRead) or _is_cut_status_line(cause):
+            return RetryableError("the response was cut off")
         if isinstance(cause, http.client.HTTPException):
-            return (BrokenError if answered else HttpError)(f"that is no HTTP: {type(cause).__name__}")
+            return doubtful(f"this is not HTTP: {type(cause).__name__}")
     if isinstance(error, requests.ConnectionError):
-        return BrokenError("the connection failed")
-    return HttpError(f"the request cannot be made: {type(error).__name__}")
+        return RetryableError("the connection failed")
+    return HttpError(f"the request cannot be sent: {type(error).__name__}")
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it was made of. urllib3 and requests keep the cause among the arguments."""
-    found: list[BaseException] = []
-    waiting: list[object] = [error]
-    while waiting:
-        one = waiting.pop(0)
-        if isinstance(one, BaseException) and one not in found:
-            found.append(one)
-            yield one
-            waiting += [one.__cause__, one.__context__, *one.args, getattr(one, "reason", None)]
+def _is_cut_status_line(error: BaseException) -> bool:
+    line = str(getattr(error, "line", "")).strip("'")
+    return isinstance(error, http.client.BadStatusLine) and "HTTP/".startswith(line[:5])
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and its causes, outermost first. urllib3 and requests keep some of them in `args` and `reason`."""
+    seen: list[BaseException] = []
+    queue: list[object] = [error]
+    while queue:
+        cause = queue.pop(0)
+        if isinstance(cause, BaseException) and cause not in seen:
+            seen.append(cause)
+            yield cause
+            queue += [cause.__cause__, cause.__context__, *cause.args, getattr(cause, "reason", None)]

@@ -1,4 +1,8 @@
-"""The transport below requests: sockets that another thread can close."""
+"""The transport of requests, with sockets that another thread can shut down at any time.
+
+`shutdown()` of urllib3's response serves only while a body is read. A connect, a TLS handshake and a wait for headers
+have no response yet, so the socket itself is kept from the moment it exists.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +23,18 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import NewConnectionError
 
-__all__ = ["Session", "Wire"]
+from headwater.http.chunked import JoinedChunksResponse
 
-_STEP = 0.05  # seconds: how soon a connect that hangs is given up when the wire is cut
+__all__ = ["CurrentSocket", "Session"]
+
+_POLL_SECONDS = 0.05  # how soon a connect notices that it was cancelled
 
 
-class Wire:
-    """Knows the socket in use by a duplicate: TLS takes the first one over, at an unknown moment."""
+class CurrentSocket:
+    """The socket in use. `close()` may be called from any thread; the other methods belong to the reader.
+
+    It keeps a duplicate, because TLS takes over the original at some point during the connect.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,31 +42,31 @@ class Wire:
         self._closed = False
 
     def close(self) -> None:
-        """From any thread, for good. Who waits for the socket wakes up, and there will be no other."""
+        """Ends any wait for the socket, and prevents new connections."""
         with self._lock:
             self._closed = True
-            self._shut()
+            self._shut_down()
 
     def drop(self) -> None:
-        """Ends the socket in use."""
+        """Ends the connection, if there is one."""
         with self._lock:
-            self._shut()
+            self._shut_down()
             if self._socket is not None:
                 self._socket.close()
             self._socket = None
 
     @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        """Cuts the socket after that time. Its own time-out begins again with every byte."""
-        late = threading.Event()
+    def deadline(self, seconds: float) -> Iterator[None]:
+        """Shuts the socket down after that time. A socket's own timeout starts anew with every byte."""
+        expired = threading.Event()
 
-        def cut() -> None:
-            late.set()
+        def expire() -> None:
+            expired.set()
             with self._lock:
-                self._shut()
+                self._shut_down()
 
-        timer = threading.Timer(seconds, cut)
-        timer.name = "headwater http answer"
+        timer = threading.Timer(seconds, expire)
+        timer.name = "headwater http deadline"
         timer.daemon = True
         timer.start()
         try:
@@ -65,11 +74,11 @@ class Wire:
         finally:
             timer.cancel()
             timer.join()
-            if late.is_set():  # also where all seems well: a head that is cut off passes for a short one
+            if expired.is_set():  # even without an error: headers that were cut off look like short ones
                 raise TimeoutError from None
 
     def connect(self, host: str, port: int, timeout: float, options: Any) -> socket.socket:
-        """The first address of a host that answers."""
+        """Connects to the first address of the host that accepts."""
         failure: OSError = OSError(f"no address of {host}")
         for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             sock = socket.socket(family, kind, protocol)
@@ -77,7 +86,7 @@ class Wire:
                 for option in options or ():
                     sock.setsockopt(*option)
                 self._connect(sock, address, timeout)
-                self._take(sock)
+                self._keep(sock)
                 return sock
             except OSError as error:
                 sock.close()
@@ -85,14 +94,14 @@ class Wire:
         raise failure
 
     def _connect(self, sock: socket.socket, address: Any, timeout: float) -> None:
-        """A blocking connect could not be ended from outside."""
+        """Does not block in `connect()`, which no other thread could end."""
         end = time.monotonic() + timeout
         sock.setblocking(False)
         with suppress(BlockingIOError):
             sock.connect(address)
         with selectors.DefaultSelector() as selector:
             selector.register(sock, selectors.EVENT_WRITE)
-            while not selector.select(_STEP):
+            while not selector.select(_POLL_SECONDS):
                 if self._closed:
                     raise OSError(ECANCELED, "closed while connecting")
                 if time.monotonic() > end:
@@ -101,7 +110,7 @@ class Wire:
             raise OSError(error, os.strerror(error))
         sock.settimeout(timeout)
 
-    def _take(self, sock: socket.socket) -> None:
+    def _keep(self, sock: socket.socket) -> None:
         with self._lock:
             if self._closed:
                 raise OSError(ECANCELED, "closed while connecting")
@@ -109,65 +118,68 @@ class Wire:
                 self._socket.close()
             self._socket = sock.dup()
 
-    def _shut(self) -> None:
+    def _shut_down(self) -> None:
         if self._socket is not None:
-            with suppress(OSError):  # it was shut by the other side
+            with suppress(OSError):  # the other side may have closed it
                 self._socket.shutdown(socket.SHUT_RDWR)
 
 
 class Session(requests.Session):
-    """Keeps no cookies, reads no .netrc, which would replace the header Authorization, and does not redirect.
+    """A requests session that connects through a `CurrentSocket` and never redirects.
 
-    Proxies and REQUESTS_CA_BUNDLE are taken from the environment, as requests does.
+    It stores no cookies and ignores .netrc, which would replace the header Authorization. Proxies and
+    REQUESTS_CA_BUNDLE come from the environment, as usual with requests.
     """
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, current: CurrentSocket) -> None:
         super().__init__()
         self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         self.auth = lambda prepared: prepared
-        adapter = _Adapter(wire)
+        adapter = _Adapter(current)
         self.mount("https://", adapter)
         self.mount("http://", adapter)
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """None. Else requests reads the whole body of a redirect, even if it does not follow it."""
+        """None: otherwise requests reads the whole body of a redirect, even one that it does not follow."""
         return None
 
 
 class _Adapter(HTTPAdapter):
-    """Has requests connect by a wire."""
-
-    def __init__(self, wire: Wire) -> None:
-        self._classes = _pools(wire)
+    def __init__(self, current: CurrentSocket) -> None:
+        self._pool_classes = _pool_classes(current)
         super().__init__(max_retries=0)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         super().init_poolmanager(*args, **kwargs)
-        self.poolmanager.pool_classes_by_scheme = self._classes
+        self.poolmanager.pool_classes_by_scheme = self._pool_classes
 
     def proxy_manager_for(self, *args: Any, **kwargs: Any) -> PoolManager:
         manager: PoolManager = super().proxy_manager_for(*args, **kwargs)
-        manager.pool_classes_by_scheme = self._classes
+        manager.pool_classes_by_scheme = self._pool_classes
         return manager
 
 
-def _pools(wire: Wire) -> dict[str, Any]:
+def _pool_classes(current: CurrentSocket) -> dict[str, Any]:
+    """urllib3 has no option for its sockets; its own SOCKS support overrides `_new_conn` in the same way."""
+
     def new_connection(self: Any) -> socket.socket:
         try:
-            return wire.connect(self.host, self.port, self.timeout, self.socket_options)
+            return current.connect(self.host, self.port, self.timeout, self.socket_options)
         except OSError as error:
             raise NewConnectionError(self, "no connection") from error
 
-    class Plain(HTTPConnection):
+    class PlainConnection(HTTPConnection):
+        response_class = JoinedChunksResponse
         _new_conn = new_connection
 
-    class Tls(HTTPSConnection):
+    class TlsConnection(HTTPSConnection):
+        response_class = JoinedChunksResponse
         _new_conn = new_connection
 
     class PlainPool(HTTPConnectionPool):
-        ConnectionCls = Plain
+        ConnectionCls = PlainConnection
 
     class TlsPool(HTTPSConnectionPool):
-        ConnectionCls = Tls
+        ConnectionCls = TlsConnection
 
     return {"http": PlainPool, "https": TlsPool}
