@@ -1,4 +1,8 @@
-"""`headwater.http` against real sockets: what is tried again and when, what is refused, what close() ends."""
+"""`headwater.http` against real sockets: what is retried and when, what is refused, what close() ends.
+
+Imports two private classes: the chunk decoder, to split its input anywhere, and the socket, to know when a
+connect has begun.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ def http(url: str, **options: Any) -> Http:
 
 
 def first(client: Http) -> Connection:
-    """Of the connections, which end with their iterator: so it is kept."""
+    """The first connection. It ends with its iterator, which is therefore kept."""
     client.kept = client.connections()  # type: ignore[attr-defined]
     return next(client.kept)  # type: ignore[attr-defined,no-any-return]
 
@@ -43,7 +47,7 @@ def body(client: Http) -> bytes:
     return b"".join(first(client).chunks())
 
 
-def said(exchange: Exchange) -> None:
+def hello(exchange: Exchange) -> None:
     exchange.answer(body=b"hello")
 
 
@@ -51,7 +55,7 @@ def status(code: int, **headers: str) -> Callable[[Exchange], None]:
     return lambda exchange: exchange.answer(code, b"the body says why", **headers)
 
 
-# What may be asked
+# Which URLs and options are allowed
 
 
 @pytest.mark.parametrize(
@@ -63,14 +67,14 @@ def status(code: int, **headers: str) -> Callable[[Exchange], None]:
         ("https://example.org/a b", "it must be https://host/path"),
         ("https://example.org/\r\nHost: other", "it must be https://host/path"),
         ("https://example.org:0/", "it must be https://host/path"),
-        ("https://example.org:x/", "no URL"),
-        ("https://[::1/", "no URL"),
+        ("https://example.org:x/", "not a URL"),
+        ("https://[::1/", "not a URL"),
         ("http://example.org/", "allow_http=true"),
         ("http://127.0.0.1.example.org/", "allow_http=true"),
         ("http://10.0.0.1/", "allow_http=true"),
     ],
 )
-def test_a_url_that_may_not_be_asked_is_refused_before_anything_is_sent(url: str, why: str) -> None:
+def test_a_url_that_is_not_allowed_is_refused_before_anything_is_sent(url: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Http(url)
 
@@ -86,7 +90,7 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(url: str) -> None:
     "url",
     ["http://127.0.0.1/", "http://127.8.8.8:81/", "http://[::1]/", "http://localhost/", "https://x.org"],
 )
-def test_http_is_for_this_machine_only_unless_it_is_allowed(url: str) -> None:
+def test_plain_http_is_for_this_machine_only_unless_it_is_allowed(url: str) -> None:
     Http(url)
     Http("http://example.org/", allow_http=True)
 
@@ -105,7 +109,7 @@ def test_http_is_for_this_machine_only_unless_it_is_allowed(url: str) -> None:
         "{",
     ],
 )
-def test_headers_that_are_none_are_refused_without_saying_them(headers: str) -> None:
+def test_malformed_headers_are_refused_and_not_repeated(headers: str) -> None:
     with pytest.raises(ValueError, match="option 'headers'") as raised:
         Http("https://example.org/", headers=hw.Secret(headers))
     assert "hush" not in str(raised.value)
@@ -114,7 +118,7 @@ def test_headers_that_are_none_are_refused_without_saying_them(headers: str) -> 
 @pytest.mark.parametrize(
     ("name", "value"), [("max_retries", -1), ("max_record_bytes", 0), ("idle_timeout", timedelta(0))]
 )
-def test_a_limit_that_is_none_is_refused(name: str, value: Any) -> None:
+def test_an_impossible_limit_is_refused(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"option '{name}'"):
         Http("https://example.org/", **{name: value})
 
@@ -123,7 +127,7 @@ def test_a_limit_that_is_none_is_refused(name: str, value: Any) -> None:
 
 
 def test_headers_and_parameters_are_sent() -> None:
-    with serving(said) as server:
+    with serving(hello) as server:
         secret = hw.Secret('{"Authorization": "Bearer hush", "user-agent": "me"}')
         client = http(server.url + "?since=1&all=a%20b", headers=secret)
         request = Request(params={"since": "7"}, headers={"Last-Event-ID": "ü".encode()})
@@ -136,11 +140,11 @@ def test_headers_and_parameters_are_sent() -> None:
     assert sent.headers["last-event-id"].encode("latin-1") == "ü".encode()
 
 
-def test_headers_are_read_anew_for_each_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_are_read_anew_for_each_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token that is renewed in its file is used."""
     token = tmp_path / "token"
     token.write_text("Authorization: one")
-    with serving(said) as server:
+    with serving(hello) as server:
         client = http(server.url, headers=hw.Secret(f"file:{token}"))
         connections = client.connections()
         next(connections)
@@ -149,7 +153,7 @@ def test_headers_are_read_anew_for_each_try(tmp_path: Path, monkeypatch: pytest.
     assert [sent.headers["authorization"] for sent in server.requests] == ["one", "two"]
 
 
-def test_no_cookie_is_kept_and_no_netrc_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_cookie_is_stored_and_no_netrc_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login hugo password hush\n")
     monkeypatch.setenv("NETRC", str(netrc))
@@ -170,7 +174,7 @@ def redirect(to: str, code: int = 302) -> Callable[[Exchange], None]:
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 def test_a_redirect_is_followed_with_headers_while_the_origin_is_the_same(code: int) -> None:
-    with serving(redirect("/other?x=1", code), said) as server:
+    with serving(redirect("/other?x=1", code), hello) as server:
         assert body(http(server.url, headers=hw.Secret("A: hush"))) == b"hello"
     assert [(sent.path, sent.headers.get("a")) for sent in server.requests] == [
         ("/stream", "hush"),
@@ -179,7 +183,7 @@ def test_a_redirect_is_followed_with_headers_while_the_origin_is_the_same(code: 
 
 
 def test_headers_never_go_to_another_origin() -> None:
-    with serving(said) as other, serving(redirect(other.url)) as server:
+    with serving(hello) as other, serving(redirect(other.url)) as server:
         client = http(server.url, headers=hw.Secret("Authorization: Bearer hush\nX-Key: hush"))
         request = Request(headers={"Last-Event-ID": "7"})
         assert b"".join(next(client.connections(lambda: request)).chunks()) == b"hello"
@@ -189,7 +193,7 @@ def test_headers_never_go_to_another_origin() -> None:
 
 
 def test_each_connection_begins_at_the_url_itself() -> None:
-    with serving(redirect("/other"), said, said) as server:
+    with serving(redirect("/other"), hello, hello) as server:
         connections = http(server.url).connections()
         for _ in range(2):
             list(next(connections).chunks())
@@ -199,7 +203,7 @@ def test_each_connection_begins_at_the_url_itself() -> None:
 @pytest.mark.parametrize(
     "to", ["http://example.org/", "ftp://127.0.0.1/", "https://hugo:hush@127.0.0.1/", "http://[/"]
 )
-def test_a_redirect_is_checked_as_the_url_was(to: str) -> None:
+def test_a_redirect_is_checked_like_the_url(to: str) -> None:
     with (
         serving(redirect(to)) as server,
         pytest.raises(HttpError, match=r"redirect from .* is refused") as raised,
@@ -208,7 +212,7 @@ def test_a_redirect_is_checked_as_the_url_was(to: str) -> None:
     assert "hush" not in str(raised.value)
 
 
-def test_redirects_without_end_are_an_error() -> None:
+def test_endless_redirects_are_an_error() -> None:
     with serving(redirect("/again")) as server, pytest.raises(HttpError, match="more than 5 redirects"):
         first(http(server.url))
     assert len(server.requests) == 6
@@ -219,16 +223,19 @@ def test_the_body_of_a_redirect_is_not_read() -> None:
         exchange.head(302, Location="/other", Transfer_Encoding="chunked")
         exchange.hang()
 
-    with serving(endless, said) as server:
+    with serving(endless, hello) as server:
         assert body(http(server.url)) == b"hello"
 
 
-# What an answer means
+# What a response means
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 410, 422, 206, 304])
-def test_other_statuses_fail_at_once_and_say_what_the_body_says(code: int) -> None:
-    with serving(status(code)) as server, pytest.raises(HttpError, match=f"answers {code}") as raised:
+def test_other_statuses_fail_at_once_with_an_excerpt_of_the_body(code: int) -> None:
+    with (
+        serving(status(code)) as server,
+        pytest.raises(HttpError, match=f"responds with status {code}") as raised,
+    ):
         first(http(server.url + "?token=hush"))
     assert raised.value.status == code
     assert "hush" not in str(raised.value)
@@ -236,24 +243,27 @@ def test_other_statuses_fail_at_once_and_say_what_the_body_says(code: int) -> No
     assert len(server.requests) == 1
 
 
-def test_what_a_server_says_back_does_not_show_what_was_sent() -> None:
+def test_an_excerpt_of_the_body_does_not_contain_what_was_sent() -> None:
     def echo(exchange: Exchange) -> None:
         exchange.answer(401, f"wrong: {exchange.headers['authorization']}".encode())
 
-    with serving(echo) as server, pytest.raises(HttpError, match=r"answers 401: wrong: \*\*\*$") as raised:
+    with (
+        serving(echo) as server,
+        pytest.raises(HttpError, match=r"responds with status 401: wrong: \*\*\*$") as raised,
+    ):
         first(http(server.url, headers=hw.Secret("Authorization: Bearer hush-hush")))
     assert "hush" not in str(raised.value)
 
 
 @pytest.mark.parametrize("code", [408, 425, 429, 500, 502, 503, 504])
-def test_statuses_that_may_pass_are_tried_again(code: int) -> None:
-    with serving(status(code), status(code), said) as server:
+def test_temporary_statuses_are_retried(code: int) -> None:
+    with serving(status(code), status(code), hello) as server:
         assert body(http(server.url)) == b"hello"
     assert len(server.requests) == 3
 
 
 class Waits:
-    """Stands for the event that pauses wait for: notes how long, and waits for nothing."""
+    """Replaces the event that pauses wait for: records how long they would wait, and does not wait."""
 
     def __init__(self, client: Http, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds: list[float] = []
@@ -268,7 +278,7 @@ class Waits:
 
 
 def test_pauses_grow_up_to_a_minute_and_half_of_each_is_random(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(*[status(503)] * 9, said) as server:
+    with serving(*[status(503)] * 9, hello) as server:
         seen = {}
         for share in (0.0, 1.0):
             client = http(server.url, retry=SECOND, random=lambda share=share: share)
@@ -279,11 +289,11 @@ def test_pauses_grow_up_to_a_minute_and_half_of_each_is_random(monkeypatch: pyte
     assert seen[0.0].seconds == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
 
 
-def test_a_connection_that_gave_something_makes_pauses_short_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_received_something_resets_the_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     def cut(exchange: Exchange) -> None:
         exchange.stream("x/y", b"some", end=False)
 
-    with serving(status(503), status(503), cut, status(503), said) as server:
+    with serving(status(503), status(503), cut, status(503), hello) as server:
         client = http(server.url, retry=SECOND, random=lambda: 1.0)
         waits = Waits(client, monkeypatch)
         got = [b"".join(connection.chunks()) for connection in islice(client.connections(), 2)]
@@ -301,10 +311,10 @@ def test_a_connection_that_gave_something_makes_pauses_short_again(monkeypatch: 
         ("x", 1),
     ],
 )
-def test_retry_after_is_heeded_up_to_ten_minutes(
+def test_retry_after_is_obeyed_up_to_ten_minutes(
     header: str, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(status(429, Retry_After=header), said) as server:
+    with serving(status(429, Retry_After=header), hello) as server:
         client = http(server.url, retry=SECOND, random=lambda: 1.0, now=lambda: 10.0)
         waits = Waits(client, monkeypatch)
         assert body(client) == b"hello"
@@ -312,35 +322,38 @@ def test_retry_after_is_heeded_up_to_ten_minutes(
 
 
 @pytest.mark.parametrize(
-    ("wanted", "taken"),
+    ("seconds", "pause"),
     [(0, 0.1), (0.05, 0.1), (0.1, 0.1), (7, 7), (60, 60), (60.001, 60), (999_999.999, 60)],
 )
-def test_the_pause_that_a_server_wants_is_a_tenth_of_a_second_to_a_minute(
-    wanted: float, taken: float, monkeypatch: pytest.MonkeyPatch
+def test_the_pause_that_a_server_asks_for_is_limited_to_a_tenth_of_a_second_and_a_minute(
+    seconds: float, pause: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(said, said, status(503), said) as server:
+    with serving(hello, hello, status(503), hello) as server:
         client = http(server.url, retry=SECOND, random=lambda: 1.0)
         waits = Waits(client, monkeypatch)
         for connection in islice(client.connections(), 3):
             assert b"".join(connection.chunks()) == b"hello"
-            client.pause_for(wanted)
-    assert waits.seconds == [taken] * 3
+            client.pause_for(seconds)
+    assert waits.seconds == [pause] * 3
 
 
-def test_max_retries_in_a_row_are_not_exceeded() -> None:
-    with serving(status(503)) as server, pytest.raises(HttpError, match=r"answers 503.*max_retries=2"):
+def test_max_retries_limits_the_failures_in_a_row() -> None:
+    with (
+        serving(status(503)) as server,
+        pytest.raises(HttpError, match=r"responds with status 503.*max_retries=2"),
+    ):
         first(http(server.url, max_retries=2))
     assert len(server.requests) == 3
 
 
 def test_a_failure_is_logged_with_the_url_but_not_its_query(caplog: pytest.LogCaptureFixture) -> None:
-    with serving(status(503), said) as server, caplog.at_level(logging.WARNING, "headwater.http"):
+    with serving(status(503), hello) as server, caplog.at_level(logging.WARNING, "headwater.http"):
         body(http(server.url + "?token=hush", headers=hw.Secret("A: hush")))
-    assert f"{server.url} answers 503: the body says why; the next try is in 0.0 s" in caplog.text
+    assert f"{server.url} responds with status 503: the body says why; retrying in 0.0 s" in caplog.text
     assert "hush" not in caplog.text
 
 
-# When there is no answer
+# When there is no response
 
 
 def free_port() -> int:
@@ -351,22 +364,22 @@ def free_port() -> int:
 @pytest.mark.parametrize(
     ("host", "why"), [("http://127.0.0.1:{}/", "refused"), ("https://nowhere.invalid/", "(?i)name")]
 )
-def test_nobody_there_is_tried_again(host: str, why: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_server_is_retried(host: str, why: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "headwater.http"), pytest.raises(HttpError, match=why):
         first(http(host.format(free_port()), max_retries=2))
     assert len(caplog.records) == 2
 
 
-@pytest.mark.parametrize("silent", ["from the first byte on", "within the head", "within the body"])
-def test_a_half_open_connection_times_out_and_is_tried_again(silent: str) -> None:
+@pytest.mark.parametrize("silent", ["from the first byte on", "within the headers", "within the body"])
+def test_a_half_open_connection_times_out_and_is_retried(silent: str) -> None:
     def half(exchange: Exchange) -> None:
-        if silent == "within the head":
+        if silent == "within the headers":
             exchange.send(b"HTTP/1.1 200 OK\r\nContent-")
         elif silent == "within the body":
             exchange.stream("x/y", b"some", end=False)
         exchange.hang()
 
-    with serving(half, said) as server:
+    with serving(half, hello) as server:
         client = http(server.url, idle_timeout=timedelta(milliseconds=200))
         got = b""
         for connection in client.connections():
@@ -376,8 +389,8 @@ def test_a_half_open_connection_times_out_and_is_tried_again(silent: str) -> Non
     assert got == (b"somehello" if silent == "within the body" else b"hello")
 
 
-def test_a_head_that_drips_for_ever_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte is in time, and all of them are not."""
+def test_headers_that_drip_for_ever_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte is in time, all of them together are not."""
     monkeypatch.setattr("headwater.http.client._CONNECT_SECONDS", 0.2)
 
     def drip(exchange: Exchange) -> None:
@@ -385,14 +398,14 @@ def test_a_head_that_drips_for_ever_times_out(monkeypatch: pytest.MonkeyPatch) -
         while not exchange.closing.wait(0.02):
             exchange.send(b"x")
 
-    with serving(drip, said) as server:
+    with serving(drip, hello) as server:
         begun = monotonic()
         assert body(http(server.url, idle_timeout=timedelta(milliseconds=300))) == b"hello"
         assert 0.4 < monotonic() - begun < 10
     assert len(server.requests) == 2
 
 
-def test_a_body_that_drips_is_given_byte_by_byte() -> None:
+def test_a_body_that_drips_is_returned_byte_by_byte() -> None:
     steps = threading.Semaphore(0)
 
     def drip(exchange: Exchange) -> None:
@@ -416,16 +429,16 @@ def test_a_body_that_drips_is_given_byte_by_byte() -> None:
     assert connection.complete
 
 
-def test_something_else_than_http_fails_at_once() -> None:
+def test_a_server_that_does_not_speak_http_fails_at_once() -> None:
     with (
         serving(lambda exchange: exchange.send(b"SSH-2.0\r\n")) as server,
-        pytest.raises(HttpError, match="no HTTP"),
+        pytest.raises(HttpError, match="not HTTP"),
     ):
         first(http(server.url))
 
 
-def test_a_reset_is_tried_again() -> None:
-    with serving(Exchange.reset, said) as server:
+def test_a_reset_is_retried() -> None:
+    with serving(Exchange.reset, hello) as server:
         assert body(http(server.url)) == b"hello"
 
 
@@ -440,12 +453,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_https_is_read_if_its_certificate_is_trusted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, context = certificate(folder)
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(file))
-    with serving(said, tls=context) as server:
+    with serving(hello, tls=context) as server:
         assert body(http(server.url)) == b"hello"
 
 
 @pytest.mark.parametrize("which", ["unknown", "expired", "of another host"])
-def test_a_certificate_that_is_not_good_fails_at_once(
+def test_an_invalid_certificate_fails_at_once(
     which: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host, days = (
@@ -457,7 +470,7 @@ def test_a_certificate_that_is_not_good_fails_at_once(
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(file))
     why = {"unknown": "self.signed", "expired": "expired", "of another host": "mismatch"}[which]
     with (
-        serving(said, tls=context) as server,
+        serving(hello, tls=context) as server,
         pytest.raises(HttpError, match=f"certificate is refused: .*{why}"),
     ):
         first(http(server.url))
@@ -465,17 +478,17 @@ def test_a_certificate_that_is_not_good_fails_at_once(
     assert server.requests == []
 
 
-def test_from_https_no_redirect_leads_to_http(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_redirect_from_https_to_http_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, context = certificate(folder)
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(file))
-    with serving(said) as plain, serving(redirect(plain.url), tls=context) as server:
+    with serving(hello) as plain, serving(redirect(plain.url), tls=context) as server:
         with pytest.raises(HttpError, match="from https to http"):
             first(http(server.url))
         assert body(http(server.url, allow_http=True)) == b"hello"
 
 
 def test_http_spoken_to_a_tls_client_fails_at_once() -> None:
-    with serving(said) as server, pytest.raises(HttpError, match="TLS fails"):
+    with serving(hello) as server, pytest.raises(HttpError, match="TLS fails"):
         first(http(server.url.replace("http:", "https:")))
 
 
@@ -485,17 +498,17 @@ TEXT = "".join(f'{{"n": {n}, "word": "Grüße {n} 🌍"}}\n' for n in range(500)
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("packed", ["", "gzip", "deflate", "deflate without a head", "two gzips"])
-def test_a_body_is_the_same_however_it_is_packed_and_cut(packed: str, seed: int) -> None:
+@pytest.mark.parametrize("packed", ["", "gzip", "deflate", "raw deflate", "two gzips"])
+def test_a_body_is_the_same_however_it_is_compressed_and_split(packed: str, seed: int) -> None:
     bare = zlib.compressobj(wbits=-15)
     data = {
         "": TEXT,
         "gzip": gzip.compress(TEXT),
         "deflate": zlib.compress(TEXT),
-        "deflate without a head": bare.compress(TEXT) + bare.flush(),
+        "raw deflate": bare.compress(TEXT) + bare.flush(),
         "two gzips": gzip.compress(TEXT[:999]) + gzip.compress(TEXT[999:]),
     }[packed]
-    encoding = "gzip" if "gzip" in packed else packed.split(" ")[0]
+    encoding = "gzip" if "gzip" in packed else packed.removeprefix("raw ")
     dice = random.Random(seed)
     cuts = sorted({0, len(data), *(dice.randrange(len(data)) for _ in range(dice.choice([1, 10, 200])))})
     parts = [data[a:b] for a, b in pairwise(cuts)]
@@ -505,9 +518,9 @@ def test_a_body_is_the_same_however_it_is_packed_and_cut(packed: str, seed: int)
     assert connection.complete
 
 
-def test_a_packed_record_is_given_when_it_has_come() -> None:
-    """And not when the packer has more to say."""
-    go_on = threading.Event()
+def test_a_compressed_record_is_returned_when_it_has_arrived() -> None:
+    """And not only when more of the compressed stream has."""
+    proceed = threading.Event()
 
     def handler(exchange: Exchange) -> None:
         packer = zlib.compressobj(wbits=31)
@@ -517,13 +530,13 @@ def test_a_packed_record_is_given_when_it_has_come() -> None:
             end=False,
             Content_Encoding="gzip",
         )
-        assert go_on.wait(10)
+        assert proceed.wait(10)
         exchange.send(chunked(packer.compress(b"two\n") + packer.flush()) + b"0\r\n\r\n")
 
     with serving(handler) as server:
         lines = first(http(server.url)).lines()
         assert next(lines) == [b"one"]
-        go_on.set()
+        proceed.set()
         assert list(lines) == [[b"two"]]
 
 
@@ -542,15 +555,17 @@ def test_a_record_that_is_too_long_is_an_error_that_names_the_option(packed: boo
             tracemalloc.stop()
 
 
-def test_a_whole_line_that_is_too_long_is_an_error_too() -> None:
+def test_a_complete_line_that_is_too_long_is_an_error_too() -> None:
     with serving(lambda exchange: exchange.answer(body=b"ok\n" + b"x" * 101 + b"\nok\n")) as server:
         with pytest.raises(HttpError, match="max_record_bytes"):
             list(first(http(server.url, max_record_bytes=100)).lines())
         assert list(first(http(server.url, max_record_bytes=101)).lines()) == [[b"ok", b"x" * 101, b"ok"]]
 
 
-@pytest.mark.parametrize(("encoding", "why"), [("gzip", "cannot be unpacked"), ("br", "compressed as 'br'")])
-def test_what_cannot_be_unpacked_is_an_error(encoding: str, why: str) -> None:
+@pytest.mark.parametrize(
+    ("encoding", "why"), [("gzip", "cannot be decompressed"), ("br", "compressed as 'br'")]
+)
+def test_a_body_that_cannot_be_decompressed_is_an_error(encoding: str, why: str) -> None:
     def nonsense(exchange: Exchange) -> None:
         exchange.answer(body=b"\x1f\x8bnonsense", Content_Encoding=encoding)
 
@@ -576,13 +591,13 @@ def end_unframed(exchange: Exchange) -> None:
     exchange.send(b"a\r\nb\n\n \nc")
 
 
-def end_badly(exchange: Exchange) -> None:
+def end_with_garbage(exchange: Exchange) -> None:
     exchange.stream("x/y", b"a\r\nb\n\n \nc", end=False)
     exchange.send(b"nonsense\r\n")
 
 
-@pytest.mark.parametrize("end", [end_well, end_cut, end_short, end_unframed, end_badly])
-def test_a_last_line_counts_if_the_body_is_known_to_be_whole(end: Callable[[Exchange], None]) -> None:
+@pytest.mark.parametrize("end", [end_well, end_cut, end_short, end_unframed, end_with_garbage])
+def test_a_last_line_counts_if_the_body_is_known_to_be_complete(end: Callable[[Exchange], None]) -> None:
     with serving(end) as server:
         connection = first(http(server.url))
         lines = [line for lines in connection.lines() for line in lines]
@@ -590,8 +605,52 @@ def test_a_last_line_counts_if_the_body_is_known_to_be_whole(end: Callable[[Exch
     assert connection.complete is (end is end_well)
 
 
+def test_bytes_after_the_end_of_a_body_are_not_read() -> None:
+    def handler(exchange: Exchange) -> None:
+        exchange.head(Content_Length="10")
+        for part in (b"one\ntw", b"o\n..trailing\n"):
+            exchange.send(part)
+            assert steps.acquire(timeout=10)
+
+    steps = threading.Semaphore(0)
+    with serving(handler) as server:
+        connection = first(http(server.url))
+        chunks = connection.chunks()
+        got = next(chunks)
+        steps.release(2)
+        assert got + b"".join(chunks) == b"one\ntwo\n.."
+    assert connection.complete
+
+
+def test_a_gzip_member_that_ends_at_the_limit_of_one_piece_comes_once() -> None:
+    """urllib3's own decoder, as of 2.8, repeats it for ever."""
+    members = [b"a" * (1 << 20), b"b" * (1 << 21), b"c"]
+    data = b"".join(map(gzip.compress, members))
+    with serving(lambda exchange: exchange.answer(body=data, Content_Encoding="gzip")) as server:
+        assert b"".join(islice(first(http(server.url)).chunks(), 10)) == b"".join(members)
+
+
+def test_chunks_that_have_arrived_are_returned_together() -> None:
+    """However small they are: a reader that is behind must not be slower than one that is not."""
+
+    def handler(exchange: Exchange) -> None:
+        exchange.stream("x/y", b"first\n", end=False)
+        exchange.send(b"".join(chunked(b"%d\n" % n) for n in range(1000)))
+        sent.set()
+        exchange.send(b"0\r\n\r\n")
+
+    sent = threading.Event()
+    with serving(handler) as server:
+        chunks = first(http(server.url)).chunks()
+        got = [next(chunks)]
+        assert sent.wait(10)
+        got += chunks
+    assert b"".join(got) == b"first\n" + b"".join(b"%d\n" % n for n in range(1000))
+    assert len(got) <= 3
+
+
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 1000])
-def test_chunks_are_joined_wherever_they_are_cut(step: int) -> None:
+def test_chunks_are_decoded_wherever_they_are_split(step: int) -> None:
     data = (
         b"".join(chunked(b"x" * n) for n in (1, 2, 3, 200)) + b"1;name=value\r\ny\r\n0\r\nTrailer: z\r\n\r\n"
     )
@@ -606,7 +665,7 @@ def test_chunks_are_joined_wherever_they_are_cut(step: int) -> None:
 
 @contextmanager
 def reading(client: Http) -> Iterator[Callable[[], float]]:
-    """Reads in a thread; gives what closes and says how long the end took."""
+    """Reads in a thread. Yields a function that closes the client and returns how long the end took."""
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -635,12 +694,12 @@ def reading(client: Http) -> Iterator[Callable[[], float]]:
 
 
 @pytest.mark.parametrize("tls", [False, True])
-@pytest.mark.parametrize("state", ["waiting for an answer", "within the head", "waiting for bytes"])
+@pytest.mark.parametrize("state", ["waiting for a response", "within the headers", "waiting for bytes"])
 def test_close_ends_a_read(state: str, tls: bool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = threading.Event()
 
     def handler(exchange: Exchange) -> None:
-        if state == "within the head":
+        if state == "within the headers":
             exchange.send(b"HTTP/1.1 200 OK\r\nContent-")
         elif state == "waiting for bytes":
             exchange.stream("x/y", b"one\ntw", end=False)
@@ -667,7 +726,7 @@ def test_close_ends_a_tls_handshake() -> None:
 
 @contextmanager
 def full() -> Iterator[str]:
-    """The URL of a listener whose queue is full: who connects hears nothing."""
+    """The URL of a listener whose queue is full: a connect gets no reply."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -683,11 +742,11 @@ def test_close_ends_a_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     connecting = threading.Event()
     connect = CurrentSocket._connect
 
-    def noted(*args: Any) -> None:
+    def recording(*args: Any) -> None:
         connecting.set()
         connect(*args)
 
-    monkeypatch.setattr(CurrentSocket, "_connect", noted)
+    monkeypatch.setattr(CurrentSocket, "_connect", recording)
     with full() as url, reading(http(url)) as close:
         assert connecting.wait(10)
         assert close() < 5
@@ -706,8 +765,8 @@ def test_close_ends_a_pause() -> None:
     assert len(server.requests) == 1
 
 
-def test_after_close_nothing_is_asked() -> None:
-    with serving(said) as server:
+def test_after_close_nothing_is_requested() -> None:
+    with serving(hello) as server:
         client = http(server.url)
         client.close()
         client.close()
@@ -715,7 +774,7 @@ def test_after_close_nothing_is_asked() -> None:
     assert server.accepted == 0
 
 
-def test_a_reader_that_leaves_off_leaves_no_connection_behind() -> None:
+def test_a_reader_that_stops_leaves_no_connection_behind() -> None:
     gone = threading.Event()
 
     def handler(exchange: Exchange) -> None:

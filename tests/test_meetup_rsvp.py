@@ -239,9 +239,9 @@ def test_a_changed_rsvp_is_no_repeat() -> None:
 def test_records_of_old_times_are_late_and_no_repeats() -> None:
     position = Position({"mtime": 50, "ids": [1]})
     late, newest = b'{"rsvp_id": 2, "mtime": 40}', b'{"rsvp_id": 3, "mtime": 50}'
-    assert [line.data for line in position.new([late, newest, late, newest])] == [late, newest]
+    assert [line.data for line in position.new_lines([late, newest, late, newest])] == [late, newest]
     assert position.cursor == {"mtime": 50, "ids": [1, 3]}
-    assert len(position.new([b'{"mtime": 1}', b"[]", b"{}"] * 2)) == 6
+    assert len(position.new_lines([b'{"mtime": 1}', b"[]", b"{}"] * 2)) == 6
 
 
 @given(
@@ -259,7 +259,7 @@ def test_whatever_is_cut_and_restarted_each_record_comes_once(
         after = int(position.params.get("since_mtime", 0))
         first = next((n for n, mtime in enumerate(mtimes) if mtime > after), len(lines))
         for line in lines[first : first + count]:
-            got += [new.data for new in position.new([line])]
+            got += [new.data for new in position.new_lines([line])]
         if is_restart:
             position = Position(json.loads(json.dumps(position.cursor)))
     assert got == lines[: len(got)]
@@ -326,7 +326,7 @@ def test_the_cursor_is_json() -> None:
             assert json.loads(json.dumps(item.cursor)) == item.cursor
 
 
-@pytest.mark.parametrize("module", ["_rsvp", "meetup_rsvp"])
+@pytest.mark.parametrize("module", ["rsvp_lines", "meetup_rsvp"])
 def test_the_examples_in_docstrings_run(module: str) -> None:
     results = doctest.testmod(importlib.import_module(f"headwater.sources.{module}"))
     assert (results.attempted > 0, results.failed) == (True, 0)

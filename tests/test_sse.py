@@ -25,7 +25,7 @@ from test_log import Checkpointed
 import headwater as hw
 from headwater.http import HttpError
 from headwater.sources import sse
-from headwater.sources.sse_events import IDS, Events, EventStream, parse_uniform
+from headwater.sources.sse_events import REPEAT_FILTERS, Events, EventStream, parse_uniform
 from headwater.testing import RunningStream
 
 SOON = timedelta(milliseconds=1)
@@ -204,7 +204,7 @@ def test_a_busy_server_s_events_are_taken_apart_by_column(fields: str) -> None:
 
 
 def events(*ids: str | None, data: str = "d") -> Events:
-    return Events.of(
+    return Events.from_lists(
         [f"{data}{id}".encode() for id in ids],
         ["message"] * len(ids),
         list(ids),
@@ -213,62 +213,62 @@ def events(*ids: str | None, data: str = "d") -> Events:
 
 
 def test_a_repeat_has_id_and_data_of_an_earlier_event() -> None:
-    known = IDS["any"](None)
-    assert known.fresh(events("a", "b")).id == ["a", "b"]
-    assert known.fresh(events("b", "c", "a")).id == ["c"]
-    assert known.fresh(events("a", data="other")).id == ["a"]
-    assert known.fresh(events("a", "a", data="other")).id == []
-    assert known.fresh(events("n", "n")).id == ["n"]
-    assert known.fresh(events(None, None)).id == [None, None]
+    known = REPEAT_FILTERS["any"](None)
+    assert known.drop_repeats(events("a", "b")).id == ["a", "b"]
+    assert known.drop_repeats(events("b", "c", "a")).id == ["c"]
+    assert known.drop_repeats(events("a", data="other")).id == ["a"]
+    assert known.drop_repeats(events("a", "a", data="other")).id == []
+    assert known.drop_repeats(events("n", "n")).id == ["n"]
+    assert known.drop_repeats(events(None, None)).id == [None, None]
 
 
 def test_the_event_to_go_on_after_is_a_repeat_at_the_beginning() -> None:
-    known = IDS["any"]("a")
-    assert known.fresh(events("a")).id == []
-    assert known.fresh(events("a", "b", "a")).id == ["b", "a"]
+    known = REPEAT_FILTERS["any"]("a")
+    assert known.drop_repeats(events("a")).id == []
+    assert known.drop_repeats(events("a", "b", "a")).id == ["b", "a"]
 
 
 def test_the_memory_for_ids_is_bounded() -> None:
-    known = IDS["any"](None)
+    known = REPEAT_FILTERS["any"](None)
     for start in range(0, 60_000, 1000):
-        assert len(known.fresh(events(*map(str, range(start, start + 1000)))).id) == 1000
-    assert known.fresh(events("50001")).id == []
-    assert known.fresh(events("1")).id == ["1"]
+        assert len(known.drop_repeats(events(*map(str, range(start, start + 1000)))).id) == 1000
+    assert known.drop_repeats(events("50001")).id == []
+    assert known.drop_repeats(events("1")).id == ["1"]
 
 
 def test_the_memory_for_data_is_bounded_and_repeats_of_what_is_not_kept_are_known() -> None:
-    known = IDS["any"](None)
+    known = REPEAT_FILTERS["any"](None)
     heavy = "x" * (1 << 20)
     before = pa.total_allocated_bytes()
     for n in range(100):
-        assert known.fresh(events(f"{n}a", f"{n}b", data=heavy)).id == [f"{n}a", f"{n}b"]
+        assert known.drop_repeats(events(f"{n}a", f"{n}b", data=heavy)).id == [f"{n}a", f"{n}b"]
     assert 0 < pa.total_allocated_bytes() - before <= 32 << 20
     for n in range(100):
-        assert known.fresh(events(f"{n}b", f"{n}c", f"{n}a", data=heavy)).id == [f"{n}c"]
-        assert known.fresh(events(f"{n}a", f"{n}b")).id == [f"{n}a", f"{n}b"]
-        assert known.fresh(events(f"{n}a", f"{n}b")).id == []
+        assert known.drop_repeats(events(f"{n}b", f"{n}c", f"{n}a", data=heavy)).id == [f"{n}c"]
+        assert known.drop_repeats(events(f"{n}a", f"{n}b")).id == [f"{n}a", f"{n}b"]
+        assert known.drop_repeats(events(f"{n}a", f"{n}b")).id == []
 
 
 def test_events_without_an_id_of_their_own_are_no_repeats() -> None:
-    known = IDS["any"]("a")
-    shared = Events.of([b"x", b"x"], ["message"] * 2, ["a", "a"], [False, False])
-    assert known.fresh(shared) is shared
-    assert known.fresh(events("a", "b")).id == ["b"]
+    known = REPEAT_FILTERS["any"]("a")
+    shared = Events.from_lists([b"x", b"x"], ["message"] * 2, ["a", "a"], [False, False])
+    assert known.drop_repeats(shared) is shared
+    assert known.drop_repeats(events("a", "b")).id == ["b"]
 
 
 def test_a_gap_in_a_sequence_is_told_with_its_numbers(caplog: pytest.LogCaptureFixture) -> None:
-    numbers = IDS["sequence"](None)
+    numbers = REPEAT_FILTERS["sequence"](None)
     with caplog.at_level(logging.WARNING, "headwater.sources.sse"):
-        assert numbers.fresh(events("5", "6", "7")).id == ["5", "6", "7"]
+        assert numbers.drop_repeats(events("5", "6", "7")).id == ["5", "6", "7"]
         assert caplog.text == ""
-        assert numbers.fresh(events("7", "8", "11", None)).id == ["8", "11", None]
+        assert numbers.drop_repeats(events("7", "8", "11", None)).id == ["8", "11", None]
     assert "events 9 to 10 are missing: 11 follows 8" in caplog.text
-    assert IDS["sequence"]("4").fresh(events("4", "5")).id == ["5"]
+    assert REPEAT_FILTERS["sequence"]("4").drop_repeats(events("4", "5")).id == ["5"]
 
 
 def test_an_id_that_is_no_number_is_no_sequence() -> None:
     with pytest.raises(ValueError, match="the id of an event is 'x'; with ids=sequence"):
-        IDS["sequence"](None).fresh(events("1", "x"))
+        REPEAT_FILTERS["sequence"](None).drop_repeats(events("1", "x"))
 
 
 # The source

@@ -175,7 +175,12 @@ GROUPS = {
         "headwater/log/Manifest.scala: Illegal*",
         "_log/*: ValueError*",
     ],
-    "It is tried again": ["http/*: BrokenError*", "http/*: NewConnectionError*", "http/_body.py: HttpError*"],
+    "It is tried again": [
+        "http/*: RetryableError*",
+        "http/*: NewConnectionError*",
+        "http/connection.py: HttpError*",
+        "http/chunked.py: *",
+    ],
     "A simulator refuses": ["sim/*: *"],
 }
 """Messages of one form, by file and class: what the page says below that heading holds for each, and it shows
@@ -194,7 +199,7 @@ NOT_ON_THE_PAGE = {
     "headwater/log/Codec.scala: *": "behind a checksum that was right",
     "headwater/log/Frame.scala: *": "behind a checksum that was right",
     "*: IllegalStateException: is stopped": "Spark asks a source that it has stopped",
-    "http/_wire.py: OSError: *": "ends a wait in close(), and goes no further",
+    "http/transport.py: OSError: *": "ends a wait in close(), and goes no further",
     "_feed/wire.py: EOFError: *": "ends a thread when Spark has ended",
     "_partitioned/*: WatchFailed: the watch is over": "the same",
 }

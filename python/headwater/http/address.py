@@ -70,9 +70,7 @@ def with_params(url: str, params: Mapping[str, str]) -> str:
     """
     parts = urlsplit(url)
     kept = [
-        pair
-        for pair in parts.query.split("&")
-        if pair and unquote_plus(pair.partition("=")[0]) not in params
+        pair for pair in parts.query.split("&") if pair and unquote_plus(pair.partition("=")[0]) not in params
     ]
     query = "&".join([*kept, urlencode(params)] if params else kept)
     return parts._replace(query=query, fragment="").geturl()

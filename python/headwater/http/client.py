@@ -123,7 +123,7 @@ class Http:
         self._socket.close()
 
     def pause_for(self, seconds: float) -> None:
-        """Sets the pause between two connections, as the server asks: from a tenth of a second to a minute."""
+        """Sets the pause between connections to what the server asks for: 0.1 seconds to a minute."""
         self._backoff.first = min(max(seconds, _MIN_PAUSE_SECONDS), _MAX_PAUSE_SECONDS)
 
     def _connect(self, session: Session, request: Request) -> Connection:

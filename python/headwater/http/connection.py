@@ -18,7 +18,7 @@ _MAX_INFLATED_BYTES = 1 << 20  # at a time, so that a small body cannot fill the
 
 
 class Connection:
-    """A response and its body. When the body is cut off, reading ends without an error and `complete` is false.
+    """A response and its body. If the body is cut off, reading ends without an error; `complete` is false.
 
     `Http.connections` creates them. `status`, `url` and `headers`, with names in lower case, are those of the
     response. `received` says whether any byte of the body has arrived, `failure` why the body was cut off.
@@ -132,9 +132,7 @@ def _inflate(chunks: Iterable[bytes], *, may_be_raw: bool) -> Iterator[bytes]:
             try:
                 piece = stream.decompress(chunk, _MAX_INFLATED_BYTES)
             except zlib.error:
-                raise HttpError(
-                    "the response claims to be compressed and cannot be decompressed"
-                ) from None
+                raise HttpError("the response claims to be compressed and cannot be decompressed") from None
             chunk = stream.unused_data if stream.eof else stream.unconsumed_tail
             if piece:
                 yield piece

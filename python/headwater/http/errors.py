@@ -33,7 +33,7 @@ class HttpError(Exception):
 
 
 class RetryableError(Exception):
-    """A request failed and may succeed later. `retry_after` is the pause in seconds that the server asks for."""
+    """A request failed and may succeed later. `retry_after`: the seconds that the server asks to wait."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -75,7 +75,7 @@ def _is_cut_status_line(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and its causes, outermost first. urllib3 and requests keep some of them in `args` and `reason`."""
+    """An error and its causes, outermost first. urllib3 and requests keep some in `args` and `reason`."""
     seen: list[BaseException] = []
     queue: list[object] = [error]
     while queue:

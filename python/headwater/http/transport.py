@@ -1,7 +1,7 @@
 """The transport of requests, with sockets that another thread can shut down at any time.
 
-`shutdown()` of urllib3's response serves only while a body is read. A connect, a TLS handshake and a wait for headers
-have no response yet, so the socket itself is kept from the moment it exists.
+urllib3's `HTTPResponse.shutdown()` can end the read of a body. During a connect, a TLS handshake and a wait
+for headers there is no response yet, so the socket itself is kept as soon as it exists.
 """
 
 from __future__ import annotations

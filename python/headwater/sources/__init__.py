@@ -1,4 +1,4 @@
-"""The built-in sources, as values: call one with its options, give the result to `headwater.stream`."""
+"""The built-in sources. Call one with its options and pass the result to `headwater.stream`."""
 
 from headwater.sources.meetup_rsvp import meetup_rsvp
 from headwater.sources.ndjson import ndjson

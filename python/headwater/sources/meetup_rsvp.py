@@ -1,4 +1,4 @@
-"""RSVPs of Meetup, as its public feed gave them: chunked HTTP, a JSON object per line."""
+"""Meetup's RSVPs, in the protocol of its former public feed: chunked HTTP, a JSON object per line."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
 
 from headwater import RSVP_SCHEMA, At, BadRow, Secret, Source
-from headwater.decode import Decoder, decoder
+from headwater.decode import decoder
 from headwater.http import Http, Request
 from headwater.sources.rsvp_lines import Line, Position
 
 __all__ = ["meetup_rsvp"]
 
-_TEXT = "timestamp TIMESTAMP, rsvp STRING"
-
 
 class MeetupRsvp(Source, name="meetup_rsvp", identity=("url",)):
-    """RSVPs of Meetup: when each came, and its JSON; or its fields as columns.
+    """Meetup's RSVPs: the time of arrival and the JSON of each, or its fields as columns.
 
-    `decode` = `text` gives `timestamp TIMESTAMP, rsvp STRING`, and `hw.RSVP_SCHEMA` is for `from_json` of it;
-    `json` gives the columns of `hw.RSVP_SCHEMA`, and `timestamp` after them with `metadata` = `true`. The
-    first start begins with what comes then, or with the last `since_count` records; each later one goes on
-    after the last record, by `since_mtime`, without gap or repeat. A line that is no JSON object is a bad
-    row.
+    `decode` = `text` gives `timestamp TIMESTAMP, rsvp STRING`, which `from_json` parses with
+    `hw.RSVP_SCHEMA`. `json` gives the columns of `hw.RSVP_SCHEMA`, followed by `timestamp` if `metadata` is
+    set. The first start begins with new records, or with the last `since_count` ones. Later starts resume
+    after the last record, with `since_mtime`, without gaps or repeats. A line that is not a JSON object is a
+    bad row.
 
     >>> from itertools import islice
     >>> from headwater.sim import RsvpSim
@@ -48,11 +46,11 @@ class MeetupRsvp(Source, name="meetup_rsvp", identity=("url",)):
     ) -> None:
         if url is None:
             raise ValueError(
-                "option 'url' is missing, and there is no default: Meetup has shut its public feed down. Run "
-                "`headwater sim rsvp`, which speaks the same protocol, and give the URL that it prints"
+                "option 'url' is missing and has no default: Meetup has shut its public feed down. Run "
+                "`headwater sim rsvp`, which speaks the same protocol, and use the URL that it prints"
             )
         if since_count is not None and since_count < 0:
-            raise ValueError(f"option 'since_count' is {since_count}, it must be 0 or more records")
+            raise ValueError(f"option 'since_count' is {since_count}, it must be 0 or more")
         self._http = Http(
             url,
             headers=headers,
@@ -62,38 +60,37 @@ class MeetupRsvp(Source, name="meetup_rsvp", identity=("url",)):
             max_retries=max_retries,
         )
         self._since_count = since_count
-        self._decoder = _decoder(metadata) if decode == "json" else None
-        self._beside = ("timestamp",) if metadata else ()
+        self._metadata = metadata
+        self._decoder = None
+        if decode == "json":
+            self._decoder = decoder("json", RSVP_SCHEMA, beside="timestamp TIMESTAMP" if metadata else None)
 
     @property
     def schema(self) -> Any:
-        """Its columns, as `decode` and `metadata` have them."""
-        return _TEXT if self._decoder is None else self._decoder.schema
+        """The columns, which depend on `decode` and `metadata`."""
+        return "timestamp TIMESTAMP, rsvp STRING" if self._decoder is None else self._decoder.schema
 
     def read(self, since: Any) -> Iterator[At]:
-        """All new RSVPs of what has come at once, with the cursor after them; it goes on for ever."""
+        """Yields all new RSVPs that have arrived, with the cursor after them. Never ends."""
         position = Position(since, self._since_count)
         for connection in self._http.connections(lambda: Request(params=position.params)):
             for lines in connection.lines():
-                if fresh := position.new(lines):
-                    yield At(position.cursor, self._rows(fresh, datetime.now(timezone.utc)))
+                if new_lines := position.new_lines(lines):
+                    yield At(position.cursor, self._rows(new_lines, datetime.now(timezone.utc)))
 
     def close(self) -> None:
         self._http.close()
 
     def _rows(self, lines: Sequence[Line], arrived: datetime) -> Any:
         if self._decoder is None:
-            return [_row(line, arrived) for line in lines]
-        return self._decoder.rows([line.data for line in lines], **dict.fromkeys(self._beside, arrived))
+            return [_text_row(line, arrived) for line in lines]
+        extra = {"timestamp": arrived} if self._metadata else {}
+        return self._decoder.rows([line.data for line in lines], **extra)
+
+
+def _text_row(line: Line, arrived: datetime) -> Any:
+    row = arrived, line.data.decode("utf-8", "replace")
+    return BadRow(line.data, "it is not a JSON object", row) if line.record is None else row
 
 
 meetup_rsvp = MeetupRsvp
-
-
-def _decoder(metadata: bool) -> Decoder:
-    return decoder("json", RSVP_SCHEMA, beside="timestamp TIMESTAMP" if metadata else None)
-
-
-def _row(line: Line, arrived: datetime) -> Any:
-    row = arrived, line.data.decode("utf-8", "replace")
-    return BadRow(line.data, "it is no JSON object", row) if line.record is None else row

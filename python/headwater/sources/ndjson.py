@@ -1,15 +1,15 @@
-"""Records of a URL, one in each line."""
+"""The lines of an HTTP response, one record each."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import headwater as hw
-from headwater.http import Http, Request
-from headwater.sources.decoded import Decoded
+from headwater.decode import decoder
+from headwater.http import Connection, Http, Request
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -18,12 +18,12 @@ __all__ = ["ndjson"]
 
 
 class Ndjson(hw.Source, name="ndjson", identity=("url",)):
-    """Lines of a streaming answer. With `cursor` and `resume` it goes on after the last of them.
+    """The lines of a streaming response. With `cursor` and `resume` it resumes after the last line.
 
-    `cursor` is the path of a field such as `meta.offset`, and `resume` says where its value goes when the
-    server is asked again: `query:NAME` or `header:NAME`. Without them the source ends when the answer does,
-    and a broken connection is followed by another, which begins where the server likes. `decode`, `schema`,
-    `metadata` and `headers` are as those of `sse`.
+    `cursor` is the path of a field such as `meta.offset`. `resume` says where its value goes in the next
+    request: `query:NAME` or `header:NAME`. Without them the source ends with the response, and after a broken
+    connection the next one starts wherever the server does. `decode`, `schema`, `metadata` and `headers` are
+    those of `sse`.
 
     >>> from itertools import islice
     >>> from headwater.sim import RsvpSim
@@ -48,9 +48,15 @@ class Ndjson(hw.Source, name="ndjson", identity=("url",)):
         max_retries: int | None = None,
         max_record_bytes: int = 16 << 20,
     ) -> None:
-        self._decoded = Decoded(decode, schema, metadata=metadata)
-        self._path = None if cursor is None else _path(cursor)
-        self._resume = None if resume is None else _place(resume)
+        self._extra_columns: dict[str, str] = {}
+        if metadata or decode == "text":
+            self._extra_columns["arrived"] = "TIMESTAMP"
+        if metadata:
+            self._extra_columns["headers"] = "MAP<STRING, STRING>"
+        extra_schema = ", ".join(f"{name} {type}" for name, type in self._extra_columns.items())
+        self._decoder = decoder(decode, schema, beside=extra_schema or None)
+        self._cursor_path = None if cursor is None else _parse_path(cursor)
+        self._resume = None if resume is None else _parse_resume(resume)
         if (cursor is None) != (resume is None):
             missing = "cursor" if cursor is None else "resume"
             raise ValueError(f"options 'cursor' and 'resume' go together, and {missing!r} is missing")
@@ -67,61 +73,62 @@ class Ndjson(hw.Source, name="ndjson", identity=("url",)):
 
     @property
     def schema(self) -> StructType:
-        """Its columns, as `decode`, `schema` and `metadata` have them."""
-        return self._decoded.schema
+        """The columns, which depend on `decode`, `schema` and `metadata`."""
+        return self._decoder.schema
 
     def read(self, since: Any) -> Iterator[Any]:
-        """All whole lines of what has come at once, with the cursor of the last; reconnects by itself."""
+        """Yields all complete lines that have arrived, with the cursor of the last one, and reconnects."""
         self._cursor = since
         for connection in self._http.connections(self._request):
-            found = False
+            is_empty = True
             for records in connection.lines():
-                found = True
-                self._cursor = self._after(records)
-                yield hw.At(self._cursor, self._decoded.rows(records, connection))
-            if connection.complete and self._path is None:
+                is_empty = False
+                self._cursor = self._cursor_after(records)
+                yield hw.At(self._cursor, self._rows(records, connection))
+            if connection.complete and self._cursor_path is None:
                 return
-            if connection.complete and not found:
+            if connection.complete and is_empty:
                 yield hw.CAUGHT_UP
 
     def close(self) -> None:
         self._http.close()
 
-    def _after(self, records: list[bytes]) -> Any:
-        """The cursor of the last record that has one."""
-        if self._path is None:
-            return None
-        for record in reversed(records):
-            if (found := _field(record, self._path)) is not None:
-                return found
-        return self._cursor
-
     def _request(self) -> Request:
         if self._resume is None or self._cursor is None:
             return Request()
-        kind, name = self._resume
+        place, name = self._resume
         value = self._cursor if isinstance(self._cursor, str) else json.dumps(self._cursor)
-        return Request(params={name: value}) if kind == "query" else Request(headers={name: value.encode()})
+        return Request(params={name: value}) if place == "query" else Request(headers={name: value.encode()})
+
+    def _cursor_after(self, records: list[bytes]) -> Any:
+        """The cursor of the last record that has one."""
+        if self._cursor_path is None:
+            return None
+        for record in reversed(records):
+            if (cursor := _field(record, self._cursor_path)) is not None:
+                return cursor
+        return self._cursor
+
+    def _rows(self, records: list[bytes], connection: Connection) -> Any:
+        extra: dict[str, Any] = {"arrived": datetime.now(timezone.utc), "headers": connection.headers}
+        return self._decoder.rows(records, **{name: extra[name] for name in self._extra_columns})
 
 
-def _path(cursor: str) -> list[str]:
+def _parse_path(cursor: str) -> list[str]:
     names = cursor.split(".")
     if not all(names):
         raise ValueError(
-            f"option 'cursor' is {cursor!r}, it must be names of fields with dots, as meta.offset"
+            f"option 'cursor' is {cursor!r}, it must be field names separated by dots, such as meta.offset"
         )
     return names
 
 
-def _place(resume: str) -> tuple[str, str]:
-    kind, _, name = resume.partition(":")
-    if (
-        kind not in ("query", "header")
-        or not name
-        or (kind == "header" and not name.replace("-", "").isalnum())
-    ):
+def _parse_resume(resume: str) -> tuple[str, str]:
+    place, _, name = resume.partition(":")
+    is_header_name = name.replace("-", "").isalnum()
+    if place not in ("query", "header") or not name or (place == "header" and not is_header_name):
         raise ValueError(f"option 'resume' is {resume!r}, it must be query:NAME or header:NAME")
-    return kind, name
+    return place, name
 
 
 def _field(record: bytes, path: list[str]) -> Any:

@@ -1,4 +1,4 @@
-"""RSVPs as they come, one JSON object per line: which of them are new, and where to go on after them."""
+"""The lines of Meetup's RSVP feed: which of them are new, and where to resume."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 __all__ = ["Line", "Position"]
 
-_REMEMBERED = 10_000
+_MAX_REMEMBERED = 10_000
 
 
 class Line(NamedTuple):
-    """One line of the feed, and the JSON object that it is, if it is one.
+    """A line of the feed, and its JSON object; None if it is not one.
 
-    >>> Line.of(b'{"rsvp_id": 1}').record, Line.of(b"[1]").record, Line.of(b'{"rsvp_id":').record
+    >>> Line.parse(b'{"rsvp_id": 1}').record, Line.parse(b"[1]").record, Line.parse(b'{"rsvp_id":').record
     ({'rsvp_id': 1}, None, None)
     """
 
@@ -22,38 +22,36 @@ class Line(NamedTuple):
     record: dict[str, Any] | None
 
     @staticmethod
-    def of(data: bytes) -> Line:
+    def parse(data: bytes) -> Line:
         try:
-            found = json.loads(data)
+            record = json.loads(data)
         except (ValueError, RecursionError):
             return Line(data, None)
-        return Line(data, found if isinstance(found, dict) else None)
+        return Line(data, record if isinstance(record, dict) else None)
 
 
 class Position:
-    """How far the feed was read: up to an `mtime`, and which RSVPs of that very time have come.
+    """How far the feed was read: the newest `mtime`, and the ids of its RSVPs that have arrived.
 
-    The feed gives records after an `mtime`, and several may have the same: asked for those after the
-    millisecond before, it repeats some, and loses none. A repeat has both `rsvp_id` and `mtime` of a record
-    that has come; an RSVP that was changed has a new `mtime`.
+    The feed serves records after an `mtime`, and several records may share one. So each request asks for the
+    records after the millisecond before, which repeats some and loses none. A repeat has both the `rsvp_id`
+    and the `mtime` of an earlier record; an RSVP that was changed has a new `mtime`.
 
     >>> position = Position(None)
     >>> position.params, position.cursor
     ({}, None)
     >>> one, two = b'{"rsvp_id": 1, "mtime": 1000}', b'{"rsvp_id": 2, "mtime": 1000}'
-    >>> len(position.new([one, one])), position.cursor, position.params
+    >>> len(position.new_lines([one, one])), position.cursor, position.params
     (1, {'mtime': 1000, 'ids': [1]}, {'since_mtime': '999'})
-    >>> [line.record["rsvp_id"] for line in Position({"mtime": 1000, "ids": [1]}).new([one, two])]
+    >>> [line.record["rsvp_id"] for line in Position({"mtime": 1000, "ids": [1]}).new_lines([one, two])]
     [2]
     """
 
     def __init__(self, cursor: Any, since_count: int | None = None) -> None:
-        self._mtime: int | None
-        self._mtime, ids = _read(cursor)
-        self._ids = list(ids)
+        self._mtime, self._ids = _parse_cursor(cursor)
         self._since_count = since_count
-        self._come = dict.fromkeys((id, self._mtime) for id in ids)
-        """The newest records that have come, in order: a server may repeat older ones as well."""
+        # In order of arrival. A server may repeat older records than those of the newest `mtime`.
+        self._remembered = dict.fromkeys((id, self._mtime) for id in self._ids)
 
     @property
     def cursor(self) -> dict[str, Any] | None:
@@ -61,24 +59,24 @@ class Position:
 
     @property
     def params(self) -> dict[str, str]:
-        """What to ask for."""
+        """The query parameters of the next request."""
         if self._mtime is not None:
             return {"since_mtime": str(max(0, self._mtime - 1))}
         return {} if self._since_count is None else {"since_count": str(self._since_count)}
 
-    def new(self, lines: Iterable[bytes]) -> list[Line]:
-        """The lines that have not come before. One that says neither id nor time cannot be known again."""
-        return [line for line in map(Line.of, lines) if self._is_new(line.record or {})]
+    def new_lines(self, lines: Iterable[bytes]) -> list[Line]:
+        """The lines that are not repeats. Without an id or an `mtime` a line always counts as new."""
+        return [line for line in map(Line.parse, lines) if self._is_new(line.record or {})]
 
     def _is_new(self, record: dict[str, Any]) -> bool:
         id, mtime = record.get("rsvp_id"), record.get("mtime")
         if type(id) is not int or type(mtime) is not int:
             return True
-        if (id, mtime) in self._come:
+        if (id, mtime) in self._remembered:
             return False
-        self._come[id, mtime] = None
-        if len(self._come) > _REMEMBERED:
-            del self._come[next(iter(self._come))]
+        self._remembered[id, mtime] = None
+        if len(self._remembered) > _MAX_REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
         if self._mtime is None or mtime > self._mtime:
             self._mtime, self._ids = mtime, []
         if mtime == self._mtime:
@@ -86,15 +84,15 @@ class Position:
         return True
 
 
-def _read(cursor: Any) -> tuple[int | None, list[int]]:
+def _parse_cursor(cursor: Any) -> tuple[int | None, list[int]]:
     if cursor is None:
         return None, []
-    found = {"mtime": cursor, "ids": []} if type(cursor) is int else cursor
-    if isinstance(found, dict) and isinstance(found.get("ids"), list):
-        mtime, ids = found.get("mtime"), found["ids"]
+    fields = {"mtime": cursor, "ids": []} if type(cursor) is int else cursor
+    if isinstance(fields, dict) and isinstance(fields.get("ids"), list):
+        mtime, ids = fields.get("mtime"), fields["ids"]
         if all(type(number) is int and number >= 0 for number in (mtime, *ids)):
-            return mtime, ids
+            return mtime, list(ids)
     raise ValueError(
-        f"the cursor {cursor!r} is none of RSVPs; it must be as "
-        '{"mtime": 1717156800000, "ids": [17]}, or the mtime alone: milliseconds since 1970'
+        f"the cursor {cursor!r} is not a cursor of RSVPs; it must look like "
+        '{"mtime": 1717156800000, "ids": [17]}, or be the mtime alone: milliseconds since 1970'
     )

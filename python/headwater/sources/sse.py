@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
 import headwater as hw
+from headwater.decode import decoder
 from headwater.http import Connection, Http, HttpError, Request
-from headwater.sources.decoded import Decoded
-from headwater.sources.sse_events import IDS, EventStream, TimestampIds, id_in
+from headwater.sources.sse_events import REPEAT_FILTERS, Events, EventStream, TimestampIds, cursor_id
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -18,13 +18,13 @@ __all__ = ["sse"]
 
 
 class Sse(hw.Source, name="sse", identity=("url",)):
-    """Events of a server that speaks `text/event-stream`. Goes on after the last id, with `Last-Event-ID`.
+    """Events of a server that sends `text/event-stream`. Resumes after the last id, with `Last-Event-ID`.
 
-    `decode` makes columns of the data: `text`, `binary`, `json` with a schema, or a function `module:name`.
-    Text comes with event, id and time of arrival; other columns with `metadata`, which adds the headers of
-    the answer too. `headers` are lines of `Name: value`, or a JSON object. `ids` says what ids are: `any`
-    texts, of which repeats are dropped, a `sequence` of whole numbers, of which gaps are told as well, or
-    `free`.
+    `decode` turns the data of an event into columns: `text`, `binary`, `json` with a schema, or a function
+    `module:name`. With `text` there are also columns for event, id and time of arrival; with the others
+    `metadata` adds them. `metadata` also adds the headers of the response. `headers` are lines of
+    `Name: value`, or a JSON object. `ids` says what the ids mean: `any` strings, of which repeats are
+    dropped, a `sequence` of integers, of which gaps are logged as well, or `free`, nothing.
 
     >>> print(sse("https://example.org/events", headers="Authorization: Bearer abc"))
     sse(url='https://example.org/events', headers=***)
@@ -49,10 +49,16 @@ class Sse(hw.Source, name="sse", identity=("url",)):
         max_retries: int | None = None,
         max_record_bytes: int = 16 << 20,
     ) -> None:
-        self._decoded = Decoded(decode, schema, metadata=metadata, beside="event STRING, id STRING")
-        self._ids = IDS[ids]
+        self._extra_columns: dict[str, str] = {}
+        if metadata or decode == "text":
+            self._extra_columns = {"event": "STRING", "id": "STRING", "arrived": "TIMESTAMP"}
+        if metadata:
+            self._extra_columns["headers"] = "MAP<STRING, STRING>"
+        extra_schema = ", ".join(f"{name} {type}" for name, type in self._extra_columns.items())
+        self._decoder = decoder(decode, schema, beside=extra_schema or None)
+        self._repeat_filter = REPEAT_FILTERS[ids]
         self._last_id: str | None = None
-        self._moments = TimestampIds(None)
+        self._timestamps = TimestampIds(None)
         self._http = Http(
             url,
             headers=headers,
@@ -65,29 +71,28 @@ class Sse(hw.Source, name="sse", identity=("url",)):
 
     @property
     def schema(self) -> StructType:
-        """Its columns, as `decode`, `schema` and `metadata` have them."""
-        return self._decoded.schema
+        """The columns, which depend on `decode`, `schema` and `metadata`."""
+        return self._decoder.schema
 
     def read(self, since: Any) -> Iterator[Any]:
-        """All whole events of what has come at once, with the last id; ends when the server says 204."""
-        self._last_id, self._moments = id_in(since), TimestampIds(since)
-        ids = self._ids(None if self._moments.are_known else self._last_id or None)
+        """Yields all events that have arrived, with the last id as cursor. Ends when the server sends 204."""
+        self._last_id, self._timestamps = cursor_id(since), TimestampIds(since)
+        repeats = self._repeat_filter(None if self._timestamps.are_known else self._last_id or None)
         for connection in self._http.connections(self._request):
-            if connection.status == 204:  # by the standard: do not come back
+            if connection.status == 204:  # by the standard: do not reconnect
                 return
             stream = EventStream(self._last_id)
             for chunk in connection.chunks():
-                _check(connection)  # not before: a head that was cut off passes for a short one
-                events = self._moments.fresh(ids.fresh(stream.feed(chunk)))
-                connection.check_size(max(stream.waiting, events.longest))
+                _check_content_type(connection)  # not earlier: the headers may have been cut off
+                events = self._timestamps.drop_repeats(repeats.drop_repeats(stream.feed(chunk)))
+                connection.check_size(max(stream.buffered_bytes, events.longest))
                 self._last_id = stream.last_id
                 if stream.retry is not None:
                     self._http.pause_for(stream.retry)
                 if events.id:
-                    rows = self._decoded.rows(events.data, connection, event=events.event, id=events.id)
-                    yield hw.At(self._moments.cursor(self._last_id), rows)
+                    yield hw.At(self._timestamps.cursor(self._last_id), self._rows(events, connection))
             if connection.complete:
-                _check(connection)
+                _check_content_type(connection)
 
     def close(self) -> None:
         self._http.close()
@@ -95,14 +100,25 @@ class Sse(hw.Source, name="sse", identity=("url",)):
     def _request(self) -> Request:
         headers: dict[str, str | bytes] = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         if self._last_id and self._last_id.strip():
-            headers["Last-Event-ID"] = self._moments.rewound(self._last_id).strip().encode()
+            headers["Last-Event-ID"] = self._timestamps.rewind(self._last_id).strip().encode()
         return Request(headers=headers)
 
+    def _rows(self, events: Events, connection: Connection) -> Any:
+        extra: dict[str, Any] = {
+            "event": events.event,
+            "id": events.id,
+            "arrived": datetime.now(timezone.utc),
+            "headers": connection.headers,
+        }
+        return self._decoder.rows(events.data, **{name: extra[name] for name in self._extra_columns})
 
-def _check(connection: Connection) -> None:
-    kind = connection.headers.get("content-type", "")
-    if kind.partition(";")[0].strip().lower() != "text/event-stream":
-        raise HttpError(f"the content type of the answer is {kind!r}, it must be text/event-stream", 200)
+
+def _check_content_type(connection: Connection) -> None:
+    content_type = connection.headers.get("content-type", "")
+    if content_type.partition(";")[0].strip().lower() != "text/event-stream":
+        raise HttpError(
+            f"the content type of the response is {content_type!r}, it must be text/event-stream", 200
+        )
 
 
 sse = Sse

@@ -1,4 +1,8 @@
-"""Server-sent events: from bytes to columns, with ids that detect repeats and gaps. No I/O."""
+"""Server-sent events: bytes → columns, and which events are repeats. No I/O.
+
+`EventStream` parses the bytes of one connection. After a reconnect a server may send some events again, so
+the parsed events pass a repeat filter (`REPEAT_FILTERS`, chosen by the option `ids`) and `TimestampIds`.
+"""
 
 from __future__ import annotations
 
@@ -11,115 +15,67 @@ from array import array
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import accumulate, compress
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from sseclient import SSEClient
 
-__all__ = ["IDS", "EventIds", "EventStream", "Events", "TimestampIds", "id_in", "parse_uniform"]
+__all__ = ["REPEAT_FILTERS", "EventStream", "Events", "TimestampIds", "cursor_id", "parse_uniform"]
 
-_FIELDS = {b"data", b"event", b"id"}
-_MESSAGE = pa.scalar("message", pa.string())
-_FAR = 2**31 - 1  # behind the end of any value
+_LOG = logging.getLogger("headwater.sources.sse")
 
 
 @dataclass(frozen=True)
 class Events:
-    """Events with data, as columns: of Arrow, or lists where each value will be looked at.
+    """Events with data, as columns.
 
-    `own` says which have an id of their own, and not that before them.
+    `has_id` says which events carry an id themselves; the others have the last id before them.
 
-    >>> events = Events.of([b"one", b"two"], ["message"] * 2, ["7", None], [True, False])
-    >>> events.chosen([False, True]).records
+    >>> events = Events.from_lists([b"one", b"two"], ["message"] * 2, ["7", None], [True, False])
+    >>> events.filter([False, True]).records
     [b'two']
     """
 
     data: pa.StringArray
     event: pa.StringArray
     id: list[str | None]
-    own: list[bool]
+    has_id: list[bool]
 
     @classmethod
-    def of(cls, data: list[bytes], event: list[str], id: list[str | None], own: list[bool]) -> Events:
-        return cls(pa.array(data, pa.binary()).cast(pa.string()), pa.array(event, pa.string()), id, own)
+    def from_lists(
+        cls, data: list[bytes], event: list[str], id: list[str | None], has_id: list[bool]
+    ) -> Events:
+        return cls(pa.array(data, pa.binary()).cast(pa.string()), pa.array(event, pa.string()), id, has_id)
 
     @property
     def records(self) -> list[bytes]:
-        """The data, each by itself."""
-        found: list[bytes] = self.data.view(pa.binary()).to_pylist()
-        return found
+        """The data of each event."""
+        records: list[bytes] = self.data.view(pa.binary()).to_pylist()
+        return records
 
     @property
     def longest(self) -> int:
-        """How many bytes of data one of them has."""
+        """The size of the largest event's data, in bytes."""
         return pc.max(pc.binary_length(self.data)).as_py() or 0
 
-    def chosen(self, wanted: list[bool]) -> Events:
-        if all(wanted):
+    def filter(self, mask: list[bool]) -> Events:
+        if all(mask):
             return self
-        mask = pa.array(wanted, pa.bool_())
-        id, own = compress(self.id, wanted), compress(self.own, wanted)
-        return Events(self.data.filter(mask), self.event.filter(mask), list(id), list(own))
+        array = pa.array(mask, pa.bool_())
+        ids, has_id = compress(self.id, mask), compress(self.has_id, mask)
+        return Events(self.data.filter(array), self.event.filter(array), list(ids), list(has_id))
 
 
-def parse_uniform(block: bytes, last_id: str | None) -> Events | None:
-    """Events that have the same fields in the same order, at most one line each; None: they have not.
+# Bytes → events
 
-    The block is in UTF-8. `last_id` is what those without an id have.
-    """
-    names = [line.partition(b":")[0] for line in block[: block.find(b"\n\n")].split(b"\n")]
-    if b"data" not in names or len({*names} & _FIELDS) < len(names):
-        return None
-    step = len(names) + 1
-    lines = list(BytesIO(block))  # several times as fast as split
-    if len(lines) % step or {*lines[step - 1 :: step]} != {b"\n"}:
-        return None
-    columns = {name: lines[place::step] for place, name in enumerate(names)}
-    count = len(columns[b"data"])
-    data = _values(columns[b"data"], b"data")
-    kinds = _values(columns[b"event"], b"event") if b"event" in names else pa.repeat(_MESSAGE, count)
-    ids = _ids(columns[b"id"]) if b"id" in names else [last_id] * count
-    if data is None or kinds is None or ids is None:
-        return None
-    return Events(data, kinds, ids, [b"id" in names] * count)
-
-
-def _values(lines: list[bytes], name: bytes) -> pa.StringArray | None:
-    """What follows the name and a blank, or the name alone; None: the lines are not alike in that.
-
-    A value is first looked at with what lies between it and the next one, which is the same for all.
-    """
-    begin = name + b": " if lines[0].startswith(name + b": ") else name + b":"
-    joined = b"".join([*lines, begin])
-    offsets = array("i", accumulate(map(len, lines), initial=len(begin)))
-    with_next = pa.StringArray.from_buffers(len(lines), pa.py_buffer(offsets), pa.py_buffer(joined))
-    between = b"\n" + begin
-    if not joined.startswith(begin) or pc.ends_with(with_next, between).true_count < len(lines):
-        return None
-    values = pc.binary_replace_slice(with_next, -len(between), _FAR, b"")
-    is_spaced = begin.endswith(b" ") or not pc.starts_with(values, b" ").true_count
-    is_said = name == b"data" or begin + b"\n" not in lines  # an event without a name is a message
-    return values if is_spaced and is_said else None
-
-
-def _ids(lines: list[bytes]) -> list[str | None] | None:
-    """The same for ids; None also if there is one that is ignored, or that takes the last one back."""
-    joined = b"".join([b"\n", *lines])[:-1].decode()
-    begin = "\nid: " if joined.startswith("\nid: ") else "\nid:"
-    first, *values = joined.split(begin)
-    is_spaced = begin.endswith(" ") or "\nid: " not in joined
-    is_plain = not first and is_spaced and "" not in values and "\0" not in joined
-    return [*values] if is_plain and len(values) == len(lines) else None
-
-
-_IGNORED = re.compile(rb"^(?::.*|id:.*\0.*|retry(?!: ?[0-9]+$).*)\n", re.MULTILINE)  # comments first
-_BLANK = re.compile(rb"\n{3,}")
-_NONE = Events.of([], [], [], [])
+_IGNORED = re.compile(rb"^(?::.*|id:.*\0.*|retry(?!: ?[0-9]+$).*)\n", re.MULTILINE)  # comments and bad fields
+_BLANK_LINES = re.compile(rb"\n{3,}")
+_NO_EVENTS = Events.from_lists([], [], [], [])
 
 
 class EventStream:
-    """One connection's bytes. What follows the last blank line waits in here, and is forgotten with it.
+    """Parses the bytes of one connection. The beginning of an event is buffered until its blank line arrives.
 
     >>> stream = EventStream()
     >>> stream.feed(b"id: 7\\ndata: one\\r").records, stream.feed(b"\\ndata: two\\n\\ndata: half").records
@@ -129,42 +85,42 @@ class EventStream:
     """
 
     def __init__(self, last_id: str | None = None) -> None:
-        self.last_id = last_id  # None also where an empty id has taken it back
-        self.retry: float | None = None  # seconds: the last one that was said
-        self._tail = bytearray()
-        self._head: bytes | None = b""  # until it is known whether there is a byte order mark
+        self.last_id = last_id  # None also after an empty id, which resets it
+        self.retry: float | None = None  # seconds, as last set by the server
+        self._buffer = bytearray()
+        self._first_bytes: bytes | None = b""  # until it is known whether there is a byte order mark
         self._after_cr = False
+
+    @property
+    def buffered_bytes(self) -> int:
+        """The size of the event whose end has not arrived."""
+        return len(self._buffer)
 
     def feed(self, chunk: bytes) -> Events:
         """The events that these bytes complete."""
-        text = self._plain(self._without_mark(chunk))
+        text = self._normalize_line_breaks(self._strip_byte_order_mark(chunk))
         end = text.rfind(b"\n\n") + 2
         if end < 2:
-            end = int(text.startswith(b"\n") and (not self._tail or self._tail.endswith(b"\n")))
+            end = int(text.startswith(b"\n") and (not self._buffer or self._buffer.endswith(b"\n")))
         if not end:
-            self._tail += text
-            return _NONE
-        block = b"".join((self._tail, memoryview(text)[:end])) if self._tail else text[:end]
-        self._tail = bytearray(text[end:])
-        return self._parsed(block)
+            self._buffer += text
+            return _NO_EVENTS
+        block = b"".join((self._buffer, memoryview(text)[:end])) if self._buffer else text[:end]
+        self._buffer = bytearray(text[end:])
+        return self._parse(block)
 
-    @property
-    def waiting(self) -> int:
-        """How many bytes of an event have come."""
-        return len(self._tail)
-
-    def _without_mark(self, chunk: bytes) -> bytes:
-        if self._head is None:
+    def _strip_byte_order_mark(self, chunk: bytes) -> bytes:
+        if self._first_bytes is None:
             return chunk
-        chunk = self._head + chunk
+        chunk = self._first_bytes + chunk
         if len(chunk) < 3 and codecs.BOM_UTF8.startswith(chunk):
-            self._head = chunk
+            self._first_bytes = chunk
             return b""
-        self._head = None
+        self._first_bytes = None
         return chunk.removeprefix(codecs.BOM_UTF8)
 
-    def _plain(self, chunk: bytes) -> bytes:
-        """With LF for every line break. A CR ends its line at once, and an LF behind it counts no more."""
+    def _normalize_line_breaks(self, chunk: bytes) -> bytes:
+        """Replaces CR and CRLF by LF. A CR ends its line at once; an LF that arrives after it is dropped."""
         if self._after_cr and chunk:
             chunk = chunk.removeprefix(b"\n")
             self._after_cr = False
@@ -173,23 +129,23 @@ class EventStream:
         self._after_cr = chunk.endswith(b"\r")
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
-    def _parsed(self, block: bytes) -> Events:
+    def _parse(self, block: bytes) -> Events:
         if not block.isascii():
-            block = _in_utf8(block)
-        if (events := self._alike(block)) is not None:
+            block = _replace_invalid_utf8(block)
+        if (events := self._parse_uniform(block)) is not None:
             return events
-        block = _BLANK.sub(b"\n\n", _IGNORED.sub(b"", block)).lstrip(b"\n")
-        return self._alike(block) or self._any(block)
+        block = _BLANK_LINES.sub(b"\n\n", _IGNORED.sub(b"", block)).lstrip(b"\n")
+        return self._parse_uniform(block) or self._parse_any(block)
 
-    def _alike(self, block: bytes) -> Events | None:
+    def _parse_uniform(self, block: bytes) -> Events | None:
         events = parse_uniform(block, self.last_id)
         if events is not None:
             self.last_id = events.id[-1]
         return events
 
-    def _any(self, block: bytes) -> Events:
-        """A line of data more for each event: sseclient-py says nothing of one without."""
-        data, kinds, ids, own = [], [], [], []
+    def _parse_any(self, block: bytes) -> Events:
+        """Adds an empty line of data to each event: sseclient-py skips events without data, and their ids."""
+        data, kinds, ids, has_id = [], [], [], []
         for event in SSEClient(iter([block.replace(b"\n\n", b"\ndata:\n\n")])).events():
             if event.retry:
                 self.retry = int(event.retry[:9]) / 1000
@@ -199,11 +155,11 @@ class EventStream:
                 data.append(event.data[:-1].encode())
                 kinds.append(event.event)
                 ids.append(self.last_id)
-                own.append(bool(event.id))
-        return Events.of(data, kinds, ids, own)
+                has_id.append(bool(event.id))
+        return Events.from_lists(data, kinds, ids, has_id)
 
 
-def _in_utf8(block: bytes) -> bytes:
+def _replace_invalid_utf8(block: bytes) -> bytes:
     try:
         block.decode()
     except UnicodeDecodeError:
@@ -211,105 +167,149 @@ def _in_utf8(block: bytes) -> bytes:
     return block
 
 
-_LOG = logging.getLogger("headwater.sources.sse")
-_MOST_KEPT = 20_000
-_MOST_BYTES = 32 << 20  # of data that is kept as it is
-_Known = Events | tuple[int, ...]  # the events among which an id is, or hashes of its data: one or more
+# Uniform events, column by column: what a busy server sends
+
+_UNIFORM_FIELDS = {b"data", b"event", b"id"}
+_MESSAGE = pa.scalar("message", pa.string())
+_TO_END = 2**31 - 1
 
 
-class EventIds(Protocol):
-    """Made with the id to go on after, None if there is none."""
+def parse_uniform(block: bytes, last_id: str | None) -> Events | None:
+    """Parses events that all have the same fields in the same order, one line each; None if they do not.
 
-    def fresh(self, events: Events) -> Events:
-        """Those that were not here before."""
-        ...
+    The block is UTF-8. Events without an id get `last_id`.
+    """
+    names = [line.partition(b":")[0] for line in block[: block.find(b"\n\n")].split(b"\n")]
+    if b"data" not in names or len({*names} & _UNIFORM_FIELDS) < len(names):
+        return None
+    step = len(names) + 1
+    lines = list(BytesIO(block))  # several times as fast as split
+    if len(lines) % step or {*lines[step - 1 :: step]} != {b"\n"}:
+        return None
+    columns = {name: lines[index::step] for index, name in enumerate(names)}
+    count = len(columns[b"data"])
+    data = _parse_values(columns[b"data"], b"data")
+    kinds = _parse_values(columns[b"event"], b"event") if b"event" in names else pa.repeat(_MESSAGE, count)
+    ids = _parse_ids(columns[b"id"]) if b"id" in names else [last_id] * count
+    if data is None or kinds is None or ids is None:
+        return None
+    return Events(data, kinds, ids, [b"id" in names] * count)
 
 
-class _Free:
-    """Ids that mean nothing."""
+def _parse_values(lines: list[bytes], name: bytes) -> pa.StringArray | None:
+    """What follows `name: ` or `name:` in each line; None if the lines do not begin alike.
 
-    def __init__(self, last: str | None) -> None: ...
+    The Arrow array first contains each value together with the beginning of the next line. That suffix is the
+    same for all values, so that one call can check it and another cut it off.
+    """
+    prefix = name + b": " if lines[0].startswith(name + b": ") else name + b":"
+    joined = b"".join([*lines, prefix])
+    offsets = array("i", accumulate(map(len, lines), initial=len(prefix)))
+    with_suffix = pa.StringArray.from_buffers(len(lines), pa.py_buffer(offsets), pa.py_buffer(joined))
+    suffix = b"\n" + prefix
+    if not joined.startswith(prefix) or pc.ends_with(with_suffix, suffix).true_count < len(lines):
+        return None
+    values = pc.binary_replace_slice(with_suffix, -len(suffix), _TO_END, b"")
+    if not prefix.endswith(b" ") and pc.starts_with(values, b" ").true_count:
+        return None
+    if name == b"event" and prefix + b"\n" in lines:  # an event without a name is a "message"
+        return None
+    return values
 
-    def fresh(self, events: Events) -> Events:
-        return events
+
+def _parse_ids(lines: list[bytes]) -> list[str | None] | None:
+    """The same for ids; None also if an id must be ignored, or resets the last one."""
+    joined = b"".join([b"\n", *lines])[:-1].decode()
+    prefix = "\nid: " if joined.startswith("\nid: ") else "\nid:"
+    before, *values = joined.split(prefix)
+    if before or len(values) != len(lines) or "" in values or "\0" in joined:
+        return None
+    if not prefix.endswith(" ") and "\nid: " in joined:
+        return None
+    return [*values]
 
 
-class _Any:
-    """An event with id and data of an earlier one is a repeat. The last 10,000 ids at least are known.
+# Repeats. Each filter is created with the id to resume after, or None.
 
-    To hash all data takes longer than to read it. So data is kept, if it is not too much, and hashed when one
-    of its ids comes again.
+_MAX_KEPT_IDS = 20_000
+_MAX_KEPT_BYTES = 32 << 20
+
+
+class AnyIds:
+    """Drops events with the id and the data of an earlier one. Remembers the last 10,000 ids at least.
+
+    Hashing all data takes longer than reading it. So the data itself is kept, up to a limit, and hashed only
+    when one of its ids comes again.
     """
 
-    def __init__(self, last: str | None) -> None:
-        self._resumed_at = last  # a server may begin with the very event that it is to go on after
-        self._newer: dict[str | None, _Known] = {}
-        self._older: dict[str | None, _Known] = {}
-        self._bytes = 0  # in the newer ones
+    def __init__(self, last_id: str | None) -> None:
+        self._resumed_at = last_id  # a server may begin with the event that it should resume after
+        self._newer: dict[
+            str | None, Events | tuple[int, ...]
+        ] = {}  # by id: its events, or hashes of its data
+        self._older: dict[str | None, Events | tuple[int, ...]] = {}
+        self._newer_bytes = 0
 
-    def fresh(self, events: Events) -> Events:
-        if not any(events.own):
+    def drop_repeats(self, events: Events) -> Events:
+        if not any(events.has_id):
             return events
-        if self._resumed_at is None and all(events.own):
-            made: dict[str | None, _Known] = dict.fromkeys(events.id, events)
-            are_new = self._newer.keys().isdisjoint(made) and self._older.keys().isdisjoint(made)
-            if are_new and len(made) == len(events.id):
-                self._keep(made, events)
+        if self._resumed_at is None and all(events.has_id):
+            by_id: dict[str | None, Events | tuple[int, ...]] = dict.fromkeys(events.id, events)
+            are_new = self._newer.keys().isdisjoint(by_id) and self._older.keys().isdisjoint(by_id)
+            if are_new and len(by_id) == len(events.id):
+                self._newer_bytes += events.data.nbytes + events.event.nbytes
+                self._newer.update(by_id if self._newer_bytes <= _MAX_KEPT_BYTES // 2 else _hashes(events))
+                self._forget_oldest()
                 return events
-        each = zip(events.id, events.own, map(hash, events.records), strict=True)
-        return events.chosen([not own or self._is_new(id, found) for id, own, found in each])
+        each = zip(events.id, events.has_id, map(hash, events.records), strict=True)
+        return events.filter([not has_id or self._is_new(id, hash_) for id, has_id, hash_ in each])
 
-    def _keep(self, made: dict[str | None, _Known], events: Events) -> None:
-        self._bytes += events.data.nbytes + events.event.nbytes
-        self._newer.update(made if self._bytes <= _MOST_BYTES // 2 else _hashes(events))
-        self._forget()
-
-    def _is_new(self, id: str | None, found: int) -> bool:
+    def _is_new(self, id: str | None, hash_: int) -> bool:
         if self._resumed_at == id:
             return False
         self._resumed_at = None
-        known = self._hashes_of(id)
-        if found in known:
+        known = self._known_hashes(id)
+        if hash_ in known:
             return False
-        self._newer[id] = (*known, found)
-        self._forget()
+        self._newer[id] = (*known, hash_)
+        self._forget_oldest()
         return True
 
-    def _hashes_of(self, id: str | None) -> tuple[int, ...]:
-        place = self._newer if id in self._newer else self._older
-        if isinstance(known := place.get(id, ()), Events):
-            place.update(hashes := _hashes(known))
+    def _known_hashes(self, id: str | None) -> tuple[int, ...]:
+        memory = self._newer if id in self._newer else self._older
+        if isinstance(known := memory.get(id, ()), Events):
+            memory.update(hashes := _hashes(known))
             return hashes[id]
         return known
 
-    def _forget(self) -> None:
-        if len(self._newer) >= _MOST_KEPT // 2:
-            self._older, self._newer, self._bytes = self._newer, {}, 0
+    def _forget_oldest(self) -> None:
+        if len(self._newer) >= _MAX_KEPT_IDS // 2:
+            self._older, self._newer, self._newer_bytes = self._newer, {}, 0
 
 
 def _hashes(events: Events) -> dict[str | None, tuple[int, ...]]:
     return {id: (hash(data),) for id, data in zip(events.id, events.records, strict=True)}
 
 
-class _Sequence:
-    """Ids are whole numbers, each one more than the one before: less is a repeat, more is a gap."""
+class SequenceIds:
+    """Ids are consecutive integers. Drops events with an id that is not new, and logs gaps."""
 
-    def __init__(self, last: str | None) -> None:
-        self._last = None if last is None else _number(last)
+    def __init__(self, last_id: str | None) -> None:
+        self._last = None if last_id is None else _parse_number(last_id)
 
-    def fresh(self, events: Events) -> Events:
-        each = zip(events.id, events.own, strict=True)
-        numbers = [_number(id) if own else None for id, own in each]
+    def drop_repeats(self, events: Events) -> Events:
+        each = zip(events.id, events.has_id, strict=True)
+        numbers = [_parse_number(id) if has_id else None for id, has_id in each]
         last = self._last
         if numbers and last is not None and numbers == list(range(last + 1, last + 1 + len(numbers))):
             self._last = numbers[-1]
             return events
-        return events.chosen([number is None or self._is_new(number) for number in numbers])
+        return events.filter([number is None or self._is_new(number) for number in numbers])
 
     def _is_new(self, number: int) -> bool:
         last = self._last
         if last is not None and number <= last:
-            _LOG.info("event %d is dropped: %d was here already", number, last)
+            _LOG.info("event %d is dropped: event %d has already arrived", number, last)
             return False
         if last is not None and number > last + 1:
             _LOG.warning("events %d to %d are missing: %d follows %d", last + 1, number - 1, number, last)
@@ -317,60 +317,73 @@ class _Sequence:
         return True
 
 
-def _number(id: str | None) -> int:
+def _parse_number(id: str | None) -> int:
     if id is None or not (id.isascii() and id.isdigit()):
-        raise ValueError(f"the id of an event is {id!r}; with ids=sequence it must be a whole number")
+        raise ValueError(f"the id of an event is {id!r}; with ids=sequence it must be an integer")
     return int(id)
 
 
-IDS: dict[str, type[_Any] | type[_Sequence] | type[_Free]] = {
-    "any": _Any,
-    "sequence": _Sequence,
-    "free": _Free,
+class FreeIds:
+    """Ids mean nothing: no event is a repeat."""
+
+    def __init__(self, last_id: str | None) -> None: ...
+
+    def drop_repeats(self, events: Events) -> Events:
+        return events
+
+
+REPEAT_FILTERS: dict[str, type[AnyIds] | type[SequenceIds] | type[FreeIds]] = {
+    "any": AnyIds,
+    "sequence": SequenceIds,
+    "free": FreeIds,
 }
 
 
 class TimestampIds:
-    """What has come of the last millisecond of each topic. Other ids pass, and cost nothing.
+    """Makes ids that contain timestamps, as Wikimedia's do, safe to resume after. Other ids pass unchanged.
 
-    >>> moments = Moments(None)
+    Events of the same millisecond share such an id, and a server that resumes after it leaves out those that
+    were not yet sent. So the server is asked for the millisecond before, and the events of the last one that
+    have arrived, remembered by hash and part of the cursor, are dropped.
+
+    >>> ids = TimestampIds(None)
     >>> id = '[{"topic":"a","partition":0,"timestamp":71}]'
-    >>> moments.fresh(Events.of([b"one"], ["message"], [id], [True])).records
+    >>> ids.drop_repeats(Events.from_lists([b"one"], ["message"], [id], [True])).records
     [b'one']
-    >>> moments.rewound(id)
+    >>> ids.rewind(id)
     '[{"topic":"a","partition":0,"timestamp":70}]'
-    >>> again = Events.of([b"one", b"two"], ["message"] * 2, [id] * 2, [True] * 2)
-    >>> Moments(moments.cursor(id)).fresh(again).records
+    >>> again = Events.from_lists([b"one", b"two"], ["message"] * 2, [id] * 2, [True] * 2)
+    >>> TimestampIds(ids.cursor(id)).drop_repeats(again).records
     [b'two']
     """
 
     def __init__(self, since: Any) -> None:
-        self._times = _times(id_in(since))
-        self._seen: dict[str, list[str]] = dict(since["seen"]) if _has_moments(since) else {}
-        self._own: list[str] = []  # the topics of the last event
+        self._times = _parse_times(cursor_id(since))  # by topic
+        self._seen: dict[str, list[str]] = dict(since["seen"]) if _has_seen(since) else {}  # hashes by topic
+        self._last_topics: list[str] = []  # those of the last event
 
     @property
     def are_known(self) -> bool:
-        """It is known which events have come of the last time."""
+        """Whether it is known which events of the last millisecond have arrived."""
         return bool(self._seen)
 
-    def fresh(self, events: Events) -> Events:
-        """Those that had not come before."""
-        if not events.id or not _times(events.id[-1]):
+    def drop_repeats(self, events: Events) -> Events:
+        if not events.id or not _parse_times(events.id[-1]):
             return events
         each = zip(events.id, events.records, strict=True)
-        return events.chosen([self._is_new(_times(id), data) for id, data in each])
+        return events.filter([self._is_new(_parse_times(id), data) for id, data in each])
 
     def cursor(self, id: str | None) -> Any:
-        return {"id": id, "seen": self._seen} if self._seen and _times(id) else id
+        """The cursor to save after the event with this id."""
+        return {"id": id, "seen": self._seen} if self._seen and _parse_times(id) else id
 
-    def rewound(self, id: str) -> str:
-        """What to ask the server for, so that it goes on after this id and leaves nothing out."""
-        if not self._seen or not _times(id):
+    def rewind(self, id: str) -> str:
+        """The id to send, so that the server resumes after this one and leaves nothing out."""
+        if not self._seen or not _parse_times(id):
             return id
         entries = json.loads(id)
         for entry in entries:
-            if _is_time(entry):
+            if _has_time(entry):
                 entry["timestamp"] -= 1
         return json.dumps(entries, separators=(",", ":"))
 
@@ -381,36 +394,38 @@ class TimestampIds:
         later = [topic for topic, time in times.items() if time > self._times.get(topic, -1)]
         for topic in later:
             self._seen[topic] = []
-        self._own = later or self._own or list(times)  # the same times again: as the event before
-        for topic in self._own:
+        # Without a later time the event has the id of the one before, and so belongs to the same topics.
+        self._last_topics = later or self._last_topics or list(times)
+        for topic in self._last_topics:
             self._seen.setdefault(topic, []).append(digest)
         self._times |= {topic: times[topic] for topic in later}
         return True
 
 
-def id_in(since: Any) -> str | None:
-    """The id of a cursor, which may also have been written by hand, as JSON."""
-    if _has_moments(since):
+def cursor_id(since: Any) -> str | None:
+    """The id in a cursor, which a user may also have written by hand, as JSON."""
+    if _has_seen(since):
         since = since["id"]
     return since if since is None or isinstance(since, str) else json.dumps(since, separators=(",", ":"))
 
 
-def _has_moments(since: Any) -> bool:
+def _has_seen(since: Any) -> bool:
     return isinstance(since, dict) and since.keys() == {"id", "seen"}
 
 
-def _times(id: str | None) -> dict[str, int]:
-    """By topic and partition; nothing for ids of another kind."""
+def _parse_times(id: str | None) -> dict[str, int]:
+    """The timestamps in an id, by topic and partition; empty for other ids."""
     if id is None or not id.startswith("[{"):
         return {}
     try:
-        entries = json.loads(id)
         return {
-            f"{each['topic']}/{each['partition']}": each["timestamp"] for each in entries if _is_time(each)
+            f"{entry['topic']}/{entry['partition']}": entry["timestamp"]
+            for entry in json.loads(id)
+            if _has_time(entry)
         }
     except (ValueError, TypeError, KeyError):
         return {}
 
 
-def _is_time(entry: Any) -> bool:
+def _has_time(entry: Any) -> bool:
     return isinstance(entry, dict) and type(entry.get("timestamp")) is int and entry["timestamp"] > 0
