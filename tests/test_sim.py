@@ -1,4 +1,7 @@
-"""The simulators, read with requests alone: their protocols, their records, their faults."""
+"""The simulators, read with plain requests: their protocols, records and faults.
+
+Imports the private Timeline, to test its arithmetic without waiting.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ from headwater.sim import (
     WikimediaSim,
     fault,
 )
-from headwater.sim.records import Timeline
+from headwater.sim.timeline import Timeline
 
 START = datetime(2024, 5, 31, 12, tzinfo=timezone.utc)
 BROKEN = requests.exceptions.ChunkedEncodingError
@@ -62,8 +65,8 @@ def no_thread_is_left() -> Iterator[None]:
 def response(url: str, **more: Any) -> Iterator[requests.Response]:
     with requests.Session() as session:
         session.trust_env = False
-        with closing(session.get(url, stream=True, timeout=10, **more)) as answer:
-            yield answer
+        with closing(session.get(url, stream=True, timeout=10, **more)) as reply:
+            yield reply
 
 
 def connected(sim: Any) -> socket.socket:
@@ -72,10 +75,10 @@ def connected(sim: Any) -> socket.socket:
 
 
 def lines(url: str, count: int | None = None, **more: Any) -> list[bytes]:
-    """So many, or all up to the end of the response."""
-    with response(url, **more) as answer:
-        assert answer.status_code == 200, answer.text
-        return list(itertools.islice(answer.iter_lines(chunk_size=None), count))
+    """The first `count` lines, or all up to the end of the response."""
+    with response(url, **more) as reply:
+        assert reply.status_code == 200, reply.text
+        return list(itertools.islice(reply.iter_lines(chunk_size=None), count))
 
 
 def ids(found: list[bytes]) -> list[int]:
@@ -84,10 +87,10 @@ def ids(found: list[bytes]) -> list[int]:
 
 def events(url: str, count: int, **more: Any) -> list[dict[str, str]]:
     found: list[dict[str, str]] = []
-    with response(url, **more) as answer:
-        assert answer.status_code == 200, answer.text
+    with response(url, **more) as reply:
+        assert reply.status_code == 200, reply.text
         event: dict[str, str] = {}
-        for line in answer.iter_lines(chunk_size=None):
+        for line in reply.iter_lines(chunk_size=None):
             name, _, value = line.decode().partition(": ")
             if line and not line.startswith(b":"):
                 event[name] = value
@@ -106,7 +109,7 @@ def offsets(found: list[dict[str, str]]) -> list[int]:
 # Records
 
 
-def test_a_record_follows_from_seed_and_number_alone() -> None:
+def test_a_record_depends_only_on_seed_and_number() -> None:
     with (
         RsvpSim(seed=7, rate=0, count=100, start=START) as one,
         RsvpSim(seed=7, rate=0, start=START) as two,
@@ -137,12 +140,12 @@ def test_rsvps_have_the_quirks_of_the_real_feed() -> None:
 
 
 def test_each_record_is_a_chunk_of_its_own() -> None:
-    with RsvpSim(rate=0, count=5, faults=[End(5), End(4)]) as sim, response(sim.url) as answer:
-        assert [chunk.count(b"\n") for chunk in answer.raw.read_chunked()] == [1, 1, 1, 1]
+    with RsvpSim(rate=0, count=5, faults=[End(5), End(4)]) as sim, response(sim.url) as reply:
+        assert [chunk.count(b"\n") for chunk in reply.raw.read_chunked()] == [1, 1, 1, 1]
 
 
-def test_records_come_at_their_rate() -> None:
-    """As slow as asked for: of 20 in a second, 6 need a quarter of one."""
+def test_records_are_sent_at_their_rate() -> None:
+    """At 20 per second, 6 records take a quarter of a second."""
     with RsvpSim(rate=20) as sim:
         began = datetime.now(timezone.utc)
         lines(f"{sim.url}?since_count=1000", 6)
@@ -160,9 +163,9 @@ def test_times_never_go_back_and_the_first_record_from_a_time_is_found(rate: flo
     assert found == 0 or timeline.stamp(found - 1) < moment
 
 
-def test_after_the_finish_no_record_is_made() -> None:
-    with RsvpSim(rate=500) as sim, response(f"{sim.url}?since_count=9999") as answer:
-        found = answer.iter_lines(chunk_size=None)
+def test_after_finish_no_more_records_are_made() -> None:
+    with RsvpSim(rate=500) as sim, response(f"{sim.url}?since_count=9999") as reply:
+        found = reply.iter_lines(chunk_size=None)
         next(found)
         total = sim.finish()
         wait_until(lambda: len(sim.sent) == total, lambda: sim.sent)
@@ -175,7 +178,7 @@ def test_after_the_finish_no_record_is_made() -> None:
 # The protocol of RSVPs
 
 
-def test_without_a_parameter_only_new_records_come() -> None:
+def test_without_a_parameter_only_new_records_are_sent() -> None:
     with RsvpSim(rate=200) as sim:
         wait_until(lambda: sim.timeline.made > 5, lambda: sim.timeline.made)
         lines(sim.url, 3)
@@ -184,7 +187,7 @@ def test_without_a_parameter_only_new_records_come() -> None:
         assert rest[:2] == [first + 1, first + 2]
 
 
-def test_since_count_gives_the_last_records_first() -> None:
+def test_since_count_starts_with_the_last_records() -> None:
     with RsvpSim(rate=0, count=50) as sim:
         lines(f"{sim.url}?since_count=7", 7)
         assert sim.sent == list(range(43, 50))
@@ -201,22 +204,22 @@ def test_since_mtime_is_strictly_greater() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "status", "said"),
+    ("query", "status", "reason"),
     [
         ("?since_count=1&since_mtime=2", 400, "exclude each other"),
         ("?since_mtime=soon", 400, "since_mtime is 'soon'"),
         ("/more", 404, "there is nothing at /2/rsvps/more"),
     ],
 )
-def test_what_the_feed_does_not_understand_it_says(query: str, status: int, said: str) -> None:
-    with RsvpSim(rate=0, count=1) as sim, response(sim.url + query) as answer:
-        assert (answer.status_code, said in answer.text) == (status, True)
+def test_the_rsvp_feed_refuses_bad_requests_with_a_reason(query: str, status: int, reason: str) -> None:
+    with RsvpSim(rate=0, count=1) as sim, response(sim.url + query) as reply:
+        assert (reply.status_code, reason in reply.text) == (status, True)
 
 
 # The protocol of Wikimedia
 
 
-def test_an_event_has_an_id_that_says_where_each_topic_stands() -> None:
+def test_an_event_id_contains_the_position_in_each_topic() -> None:
     with WikimediaSim(rate=0, count=24, start=START) as sim:
         found = events(sim.url.replace("recentchange", "recentchange,page-create"), 22)
         id, data = json.loads(found[-1]["id"]), json.loads(found[-1]["data"])
@@ -243,8 +246,8 @@ def test_each_event_s_id_leads_to_the_next_event(streams: str) -> None:
             assert following == found[n + 1]
 
 
-def test_ids_by_timestamp_are_shared_and_skip_what_shares_them() -> None:
-    """As the public service does it."""
+def test_ids_by_timestamp_are_shared_and_resuming_skips_events_that_share_one() -> None:
+    """As in the public service."""
     with WikimediaSim(rate=0, count=12, ids="timestamp", start=START) as sim:
         found = events(sim.url, 8)
         shared = [n for n in range(7) if found[n]["id"] == found[n + 1]["id"]]
@@ -275,12 +278,12 @@ def test_a_quiet_stream_is_kept_alive_with_comments() -> None:
         (",nothing", {}, 404),
     ],
 )
-def test_what_the_streams_do_not_understand_they_say(path: str, headers: Any, status: int) -> None:
-    with WikimediaSim(rate=0, count=1) as sim, response(sim.url + path, headers=headers) as answer:
-        assert answer.status_code == status
+def test_the_event_streams_refuse_bad_requests(path: str, headers: Any, status: int) -> None:
+    with WikimediaSim(rate=0, count=1) as sim, response(sim.url + path, headers=headers) as reply:
+        assert reply.status_code == status
 
 
-def test_who_does_not_say_what_it_is_gets_no_events() -> None:
+def test_a_client_without_a_user_agent_gets_no_events() -> None:
     with WikimediaSim(rate=0, count=1) as sim, connected(sim) as reader:
         reader.sendall(b"GET /v2/stream/recentchange HTTP/1.1\r\nHost: x\r\n\r\n")
         assert reader.recv(65536).startswith(b"HTTP/1.1 403 ")
@@ -290,11 +293,11 @@ def test_who_does_not_say_what_it_is_gets_no_events() -> None:
 
 
 def read_all(url: str, **more: Any) -> tuple[bytes, type[Exception] | None]:
-    """What came, and how it ended."""
+    """The bytes that arrived, and the type of the error that ended them."""
     got = b""
-    with response(url, **more) as answer:
+    with response(url, **more) as reply:
         try:
-            for chunk in answer.raw.stream(65536):
+            for chunk in reply.raw.stream(65536):
                 got += chunk
         except Exception as error:
             return got, type(error)
@@ -311,7 +314,7 @@ def read_all(url: str, **more: Any) -> tuple[bytes, type[Exception] | None]:
         (CutMidCharacter(10), 10, 20),
     ],
 )
-def test_a_connection_ends_where_its_fault_says(planned: Fault, whole: int, rest: int) -> None:
+def test_a_connection_ends_at_its_fault(planned: Fault, whole: int, rest: int) -> None:
     with RsvpSim(seed=3, rate=0, count=20, faults=[planned]) as sim:
         with connected(sim) as reader:
             reader.sendall(b"GET /2/rsvps HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -333,7 +336,7 @@ def test_a_connection_ends_where_its_fault_says(planned: Fault, whole: int, rest
                 last.decode()
 
 
-def test_a_fault_comes_once_and_the_next_connection_goes_by() -> None:
+def test_a_fault_happens_once_and_not_on_the_next_connection() -> None:
     with RsvpSim(rate=0, count=20, faults=[Cut(5), Cut(5, times=2)]) as sim:
         for _ in range(3):
             with pytest.raises(BROKEN):
@@ -342,20 +345,20 @@ def test_a_fault_comes_once_and_the_next_connection_goes_by() -> None:
         assert sim.sent == [*range(5)] * 3 + [*range(20)]
 
 
-def test_records_are_repeated_and_left_out() -> None:
+def test_records_are_repeated_and_skipped() -> None:
     with RsvpSim(rate=0, count=12, faults=[Repeat(4, count=3), Skip(8, count=2)]) as sim:
         lines(sim.url, 13)
         assert sim.sent == [0, 1, 2, 3, 1, 2, 3, 4, 5, 6, 7, 10, 11]
 
 
-def test_repeats_and_gaps_of_a_stream_count_its_own_events() -> None:
+def test_repeats_and_skips_count_only_events_of_the_requested_streams() -> None:
     with WikimediaSim(rate=0, count=24, faults=[Repeat(6, count=3), Skip(10, count=2)]) as sim:
         found = [offset - 1_000_000 for offset in offsets(events(sim.url, 21))]
         assert found == [0, 1, 2, 3, 4, 2, 3, 4, 5, 6, 7, 8, *range(11, 20)][:21]
 
 
 @pytest.mark.parametrize("kind", [RsvpSim, WikimediaSim])
-def test_a_bad_record_is_no_json_and_costs_no_other(kind: Any) -> None:
+def test_a_bad_record_is_not_json_and_replaces_no_other(kind: Any) -> None:
     with kind(rate=0, count=6, faults=[BadRecord(2), End(5)]) as sim:
         text = read_all(sim.url)[0].decode()
         found = [line.removeprefix("data: ") for line in text.splitlines() if re.match(r"(data: )?{", line)]
@@ -371,31 +374,31 @@ def is_json(text: str) -> bool:
     return True
 
 
-def test_a_stall_ends_with_its_time_with_its_reader_or_with_the_simulator() -> None:
+def test_a_stall_ends_after_its_time_or_with_its_reader_or_with_the_simulator() -> None:
     with RsvpSim(rate=0, count=6, faults=[Stall(2, seconds=0.05)]) as sim:
         assert len(lines(sim.url, 6)) == 6
     with RsvpSim(rate=0, count=6, faults=[Stall(2)]) as sim:
         assert len(lines(sim.url, 2)) == 2
     sim = RsvpSim(rate=0, count=6, faults=[Stall(2)])
-    with response(sim.url) as answer:
-        found = answer.iter_lines(chunk_size=None)
+    with response(sim.url) as reply:
+        found = reply.iter_lines(chunk_size=None)
         assert next(found)
         sim.close()
         with pytest.raises(BROKEN):
             list(found)
 
 
-def test_requests_are_refused_and_sent_elsewhere() -> None:
+def test_requests_get_error_statuses_and_redirects() -> None:
     planned = [Status(429, retry_after=1, times=2), Redirect(), Status(503, after=3)]
     with RsvpSim(rate=0, count=3, faults=planned) as sim:
         for _ in range(2):
-            with response(sim.url) as answer:
-                assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
-        with response(f"{sim.url}?since_count=2", allow_redirects=False) as answer:
-            assert (answer.status_code, answer.headers["Location"]) == (307, "/moved/2/rsvps?since_count=2")
+            with response(sim.url) as reply:
+                assert (reply.status_code, reply.headers["Retry-After"]) == (429, "1")
+        with response(f"{sim.url}?since_count=2", allow_redirects=False) as reply:
+            assert (reply.status_code, reply.headers["Location"]) == (307, "/moved/2/rsvps?since_count=2")
         assert len(lines(sim.url.replace("/2/", "/moved/2/"), 3)) == 3
-        with response(sim.url) as answer:
-            assert answer.status_code == 503
+        with response(sim.url) as reply:
+            assert reply.status_code == 503
 
 
 def test_a_redirect_may_lead_to_another_server() -> None:
@@ -404,7 +407,7 @@ def test_a_redirect_may_lead_to_another_server() -> None:
         assert other.sent == [0, 1, 2]
 
 
-def test_closing_ends_readers_that_wait_and_readers_that_do_not_read() -> None:
+def test_close_ends_connections_whose_readers_wait_or_do_not_read() -> None:
     sim = RsvpSim(rate=0)
     never = f"{sim.url}?since_mtime=99999999999999"
     with connected(sim) as lazy, response(never) as waiting:
@@ -416,7 +419,7 @@ def test_closing_ends_readers_that_wait_and_readers_that_do_not_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "made"),
+    ("text", "expected"),
     [
         ("cut@100", Cut(after=100)),
         ("cut-mid-record@1:times=3", CutMidRecord(1, times=3)),
@@ -432,36 +435,36 @@ def test_closing_ends_readers_that_wait_and_readers_that_do_not_read() -> None:
         ("end@3", End(3)),
     ],
 )
-def test_faults_are_written_on_a_command_line(text: str, made: Fault) -> None:
-    assert fault(text) == made
+def test_a_fault_can_be_written_on_a_command_line(text: str, expected: Fault) -> None:
+    assert fault(text) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("cat@100", "'cat@100' is no fault; there are: cut@N, "),
+        ("cat@100", "'cat@100' is not a fault; there are: cut@N, "),
         ("cut@soon", "'after' in 'cut@soon' is 'soon', it must be a number"),
-        ("cut@1:seconds=3", "'seconds' in 'cut@1:seconds=3' is none of after, times"),
+        ("cut@1:seconds=3", "'seconds' in 'cut@1:seconds=3' is not one of after, times"),
         ("cut@-1", "after of Cut is -1, it must be 0 or more"),
         ("status:code=200", "code of Status is 200, it must be 204, or 400 to 599"),
         ("redirect:code=200", "code of Redirect is 200, it must be one of"),
     ],
 )
-def test_a_fault_that_is_none_is_told(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
+def test_a_malformed_fault_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
         fault(text)
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"rate": -1}, "rate is -1"),
         ({"count": -1}, "count is -1"),
         ({"start": datetime(2024, 1, 1)}, "must have a time zone"),
     ],
 )
-def test_settings_are_checked(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_settings_are_validated(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         RsvpSim(**settings)
     with pytest.raises(ValueError, match="ids is 'x', it must be 'offset' or 'timestamp'"):
         WikimediaSim(ids="x")  # type: ignore[arg-type]
@@ -471,43 +474,43 @@ def test_settings_are_checked(settings: dict[str, Any], said: str) -> None:
 
 
 @pytest.mark.parametrize(("feed", "lines_each"), [("rsvp", 1), ("wikimedia", 4)])
-def test_the_command_prints_its_url_and_serves_until_it_is_interrupted(
+def test_the_command_prints_its_url_and_serves_until_interrupted(
     feed: str, lines_each: int, clean_env: dict[str, str], tmp_path: Path
 ) -> None:
     options = ["--rate", "0", "--count", "9", "--fault", "end@4"]
     command = [sys.executable, "-m", "headwater", "sim", feed, *options]
     with running(command, tmp_path / "sim.log", {**clean_env, "PYTHONUNBUFFERED": "1"}) as process:
-        told = process.until("its URL", lambda: re.match(r"(http://127\.0\.0\.1:\d+/\S+)\n", process.output))
-        assert len([line for line in lines(told[1]) if not line.startswith(b":")]) >= 4 * lines_each
+        url = process.until("its URL", lambda: re.match(r"(http://127\.0\.0\.1:\d+/\S+)\n", process.output))
+        assert len([line for line in lines(url[1]) if not line.startswith(b":")]) >= 4 * lines_each
         os.kill(process.popen.pid, signal.SIGINT)
         assert process.wait(10).splitlines()[1] == "requests 1, records 4, different ones 4"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (["--fault", "cat@1"], "headwater: 'cat@1' is no fault; there are: "),
+        (["--fault", "cat@1"], "headwater: 'cat@1' is not a fault; there are: "),
         (["--rate", "-1"], "headwater: rate is -1.0, it must be 0 or more records per second"),
         (["--port", "99999"], "headwater: cannot listen on 127.0.0.1, port 99999: "),
     ],
 )
-def test_the_command_says_what_it_cannot_do(
-    arguments: list[str], said: str, clean_env: dict[str, str], tmp_path: Path
+def test_the_command_reports_bad_arguments_in_one_line(
+    arguments: list[str], message: str, clean_env: dict[str, str], tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "headwater", "sim", "rsvp", *arguments]
     done = subprocess.run(command, env=clean_env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(said)
+    assert done.stderr.startswith(message)
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("module", ["faults", "records", "rsvp", "wikimedia"])
+@pytest.mark.parametrize("module", ["faults", "timeline", "rsvp", "wikimedia"])
 def test_the_examples_in_docstrings_run(module: str) -> None:
     results = doctest.testmod(importlib.import_module(f"headwater.sim.{module}"))
     assert (results.attempted > 0, results.failed) == (True, 0)
 
 
-def test_the_schema_has_all_that_a_record_has() -> None:
+def test_the_schema_has_all_fields_of_the_records() -> None:
     with RsvpSim(rate=0, count=0) as sim:
         records = [sim.record(n) for n in range(200)]
     schema = struct_type(hw.RSVP_SCHEMA)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from headwater.errors import HeadwaterError
-from headwater.sim.faults import fault, forms
+from headwater.sim.faults import fault, spellings
 from headwater.sim.rsvp import RsvpSim
 from headwater.sim.wikimedia import WikimediaSim
 
@@ -44,7 +44,7 @@ def add_to(commands: Any, print_lines: Print) -> None:
             action="append",
             default=[],
             metavar="FAULT",
-            help=f"a fault before record N; can be repeated: {'; '.join(forms())}",
+            help=f"a fault before record N; can be repeated: {'; '.join(spellings())}",
         )
         feed.set_defaults(run=lambda args, sim_class=sim_class: _serve(sim_class, args, print_lines))
 

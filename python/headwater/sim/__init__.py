@@ -3,8 +3,8 @@
     from headwater.sim import Cut, RsvpSim
 
     with RsvpSim(seed=1, rate=50, faults=[Cut(after=100)]) as sim:
-        print(sim.url)      # read it with anything that speaks HTTP
-        print(sim.sent)     # the numbers of the records that went out, in order
+        print(sim.url)      # any HTTP client can read it
+        print(sim.sent)     # the numbers of the records that were sent, in order
 
 `headwater sim rsvp` and `headwater sim wikimedia` run one from a shell.
 """

@@ -1,4 +1,4 @@
-"""The feed of Meetup's RSVPs, as it was: an endless response with a JSON object on each line."""
+"""Meetup's former RSVP feed: an endless response with a JSON object on each line."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ import json
 import random
 from typing import Any, ClassVar
 
-from headwater.sim.records import FIRST_NAMES, LAST_NAMES, PLACES, TITLES, TOPICS, VENUES
 from headwater.sim.server import RefusedError, Reply, Request, Sim
+from headwater.sim.words import FIRST_NAMES, LAST_NAMES, PLACES, TITLES, TOPICS, VENUES
 
 __all__ = ["RsvpSim"]
 
 _FIRST_ID = 1_700_000_000
 _CHANGE_EVERY, _CHANGE_OF = 10, 17
-"""Every tenth record is a member's change of mind: the RSVP of 17 records before, at a new time."""
+"""Every tenth record is a changed RSVP: that of 17 records before, with a new time."""
 
 
 class RsvpSim(Sim):
-    """`GET /2/rsvps`, from now on, or with the last `since_count` records, or those after `since_mtime`.
+    """Serves `GET /2/rsvps`: new records, the last `since_count` ones too, or those after `since_mtime`.
 
-    The quirks are those of the real feed: slashes may be escaped, `venue` and others may be missing, texts
-    are in many scripts, several records have the same `mtime`, and an RSVP that is changed comes again under
-    the same `rsvp_id`.
+    It has the quirks of the real feed: slashes may be escaped, `venue` and other fields may be missing,
+    strings are in many scripts, several records share an `mtime`, and an RSVP that was changed comes again
+    with the same `rsvp_id`.
 
-    It has `count` records, or no end, and makes `rate` a second, or all at once with 0. `start`, with its
-    zone, is when they begin; else that is now. `sent`, `requests` and `faults_come` tell what has happened.
+    It makes `rate` records per second, or all at once if that is 0, and stops after `count`, if there is one.
+    `start`, which must have a time zone, is the time of the first record; by default now. `sent`, `requests`
+    and `faults_come` say what has happened.
 
     >>> from urllib.request import urlopen
     >>> with RsvpSim(seed=1, rate=0, count=3) as sim:
-    ...     with urlopen(sim.url) as answer:
-    ...         print(answer.readline()[:40])
+    ...     with urlopen(sim.url) as response:
+    ...         print(response.readline()[:40])
     ...     print(sim.record(2)["rsvp_id"], len(sim.requests))
     b'{"visibility":"public","response":"no","'
     1700000002 1
@@ -49,7 +50,7 @@ class RsvpSim(Sim):
         )
 
     def _start(self, request: Request) -> int:
-        count, mtime = (_whole(request, name) for name in ("since_count", "since_mtime"))
+        count, mtime = (_parse_integer(request, name) for name in ("since_count", "since_mtime"))
         if count is not None and mtime is not None:
             raise RefusedError(400, "since_count and since_mtime exclude each other")
         if mtime is not None:
@@ -66,28 +67,27 @@ class RsvpSim(Sim):
         return text.encode() + b"\n"
 
     def record(self, n: int) -> dict[str, Any]:
-        """Record n: the same for the same seed, but for its time."""
-        mtime, of = self.timeline.stamp(n), n
+        """Record n: the same for the same seed, except for its time."""
+        mtime, original = self.timeline.stamp(n), n
         earlier = n - _CHANGE_OF
         if n % _CHANGE_EVERY == _CHANGE_EVERY - 1 and earlier >= 0 and self.timeline.stamp(earlier) < mtime:
-            of = earlier
-        made = _made(random.Random(f"{self.seed}/{of}"), mtime)  # noqa: S311
-        if of != n:
-            made["response"] = "no" if made["response"] == "yes" else "yes"
-        return {
-            key: value for key, value in (made | {"rsvp_id": _FIRST_ID + of}).items() if value is not None
-        }
+            original = earlier
+        rsvp = _rsvp(random.Random(f"{self.seed}/{original}"), mtime)  # noqa: S311
+        rsvp["rsvp_id"] = _FIRST_ID + original
+        if original != n:
+            rsvp["response"] = "no" if rsvp["response"] == "yes" else "yes"
+        return _without_none(**rsvp)
 
 
-def _whole(request: Request, name: str) -> int | None:
+def _parse_integer(request: Request, name: str) -> int | None:
     text = request.query.get(name)
     if text is not None and not (text.isascii() and text.isdigit()):
-        raise RefusedError(400, f"{name} is '{text}', it must be a whole number")
+        raise RefusedError(400, f"{name} is '{text}', it must be an integer")
     return None if text is None else int(text)
 
 
-def _made(dice: random.Random, mtime: int) -> dict[str, Any]:
-    """In the real feed's order; None stands for what is left out."""
+def _rsvp(dice: random.Random, mtime: int) -> dict[str, Any]:
+    """The fields in the order of the real feed. Fields that are None are left out."""
     city, country, state, lat, lon = dice.choice(PLACES)
     topics = dice.sample(TOPICS, dice.randint(1, 4))
     member, group = dice.randrange(10**6, 10**9), dice.randrange(10**5, 10**8)
@@ -131,8 +131,8 @@ def _made(dice: random.Random, mtime: int) -> dict[str, Any]:
     }
 
 
-def _without_none(**parts: Any) -> dict[str, Any]:
-    return {key: value for key, value in parts.items() if value is not None}
+def _without_none(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _near(dice: random.Random, degrees: float) -> float:

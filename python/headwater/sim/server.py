@@ -1,4 +1,9 @@
-"""The HTTP server of the simulators."""
+"""The HTTP server that all simulators share.
+
+A simulator (`Sim`) listens in a thread of its own. Each request gets a thread, which first looks for a fault
+of the request, then asks the simulator which records the request is for (`Sim.answer`), and sends them
+(`_Connection`).
+"""
 
 from __future__ import annotations
 
@@ -17,16 +22,35 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from headwater.sim import faults as _faults
-from headwater.sim.faults import Armed, Fault, Redirect, Status
-from headwater.sim.records import Timeline
+from headwater.sim.faults import (
+    BadRecord,
+    CutMidCharacter,
+    CutMidRecord,
+    End,
+    Fault,
+    FaultPlan,
+    Redirect,
+    Repeat,
+    Reset,
+    Skip,
+    Stall,
+    Status,
+)
+from headwater.sim.timeline import Timeline
 
-__all__ = ["Connection", "Listener", "RefusedError", "Reply", "Request", "Sim"]
+__all__ = ["RefusedError", "Reply", "Request", "Sim"]
+
+_LOG = logging.getLogger("headwater.sim")
+_MAX_WRITE_BYTES = 64 * 1024
+_LAST_CHUNK = b"0\r\n\r\n"
+_MOVED = "/moved"  # the prefix of the paths that redirects lead to
+
+AnySim = TypeVar("AnySim", bound="Sim")
 
 
 @dataclass(frozen=True)
 class Request:
-    """As it came: `path` without the query, names of headers in lower case."""
+    """A request: `path` is without the query, names of `headers` are in lower case."""
 
     path: str
     query: Mapping[str, str]
@@ -35,7 +59,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """Records from number `start` on. `encode` gives one as it goes out, or nothing if it is not wanted."""
+    """The records from number `start` on.
+
+    `encode` returns the bytes of a record, or nothing if the request is not for it. `bad` are the bytes of a
+    malformed record.
+    """
 
     content_type: str
     start: int
@@ -46,217 +74,15 @@ class Reply:
 
 
 class RefusedError(Exception):
-    """A request that gets no records."""
+    """A request gets this status and no records."""
 
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
         self.status = status
 
 
-_log = logging.getLogger("headwater.sim")
-_MOVED = "/moved"
-
-
-class Listener(ThreadingHTTPServer):
-    daemon_threads = False  # so that closing waits for them
-
-    def __init__(
-        self,
-        address: tuple[str, int],
-        fault_for: Callable[[Request], Fault | None],
-        answer: Callable[[Request], Reply],
-        serve: Callable[[socket.socket, Reply], None],
-    ) -> None:
-        self.fault_for = fault_for
-        self.answer = answer
-        self.serve = serve
-        super().__init__(address, _Handler)
-
-    def shutdown_request(self, request: Any) -> None:
-        """Without the good-bye that the base class sends first: a connection that is reset has none."""
-        self.close_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        _log.debug("a reader has gone", exc_info=True)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Listener
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        self.close_connection = True
-        url = urlsplit(self.path.removeprefix(_MOVED))
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        request = Request(url.path, dict(parse_qsl(url.query, keep_blank_values=True)), headers)
-        fault = self.server.fault_for(request)
-        if isinstance(fault, Status):
-            self._say(fault.code, "a fault on demand", {"Retry-After": fault.retry_after})
-        elif isinstance(fault, Redirect):
-            self._say(fault.code, "elsewhere", {"Location": fault.to or f"{_MOVED}{self.path}"})
-        else:
-            self._stream(request)
-
-    def _stream(self, request: Request) -> None:
-        try:
-            answer = self.server.answer(request)
-        except RefusedError as refused:
-            self._say(refused.status, str(refused), {})
-            return
-        self.send_response(200)
-        for name, value in {"Content-Type": answer.content_type, "Transfer-Encoding": "chunked"}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.server.serve(self.connection, answer)
-
-    def _say(self, status: int, text: str, headers: dict[str, Any]) -> None:
-        body = b"" if status == 204 else f"{text}\n".encode()
-        self.send_response(status)
-        more = {"Content-Type": "text/plain; charset=utf-8", "Content-Length": str(len(body))}
-        for name, value in {**more, **headers, "Connection": "close"}.items():
-            if value is not None:
-                self.send_header(name, str(value))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        _log.info(format, *args)
-
-
-_AT_ONCE = 64 * 1024
-_LAST_CHUNK = b"0\r\n\r\n"
-
-
-class _OverError(Exception):
-    """Nothing more goes out here."""
-
-
-class Connection:
-    """`stopped` is a socket that becomes readable when the simulator stops; `note` is told what is sent."""
-
-    def __init__(
-        self,
-        reader: socket.socket,
-        stopped: socket.socket,
-        timeline: Timeline,
-        armed: Armed,
-        answer: Reply,
-        note: Callable[[list[int]], None],
-        keep_alive_seconds: float,
-    ) -> None:
-        self._reader = reader
-        self._timeline = timeline
-        self._armed = armed
-        self._answer = answer
-        self._note = note
-        self._keep_alive_seconds = keep_alive_seconds if answer.keep_alive else None
-        self._either = selectors.DefaultSelector()
-        self._either.register(reader, selectors.EVENT_READ)  # a reader sends nothing: it has gone
-        self._either.register(stopped, selectors.EVENT_READ)
-
-    def run(self) -> None:
-        """Until the reader goes, the simulator stops, or a fault ends it."""
-        try:
-            if self._answer.greeting:
-                self._reader.sendall(_chunk(self._answer.greeting))
-            n = self._answer.start
-            while True:
-                self._wait_for(n)
-                n = self._send_from(n)
-        except (_OverError, OSError):
-            pass
-        finally:
-            self._either.close()
-
-    def _wait_for(self, n: int) -> None:
-        while (left := self._timeline.seconds_to(n)) != 0:
-            if left is not None and (self._keep_alive_seconds is None or left < self._keep_alive_seconds):
-                self._pause(left)
-            elif self._keep_alive_seconds is None:
-                self._pause(None)
-            else:
-                self._pause(self._keep_alive_seconds)
-                self._reader.sendall(_chunk(self._answer.keep_alive))
-
-    def _pause(self, seconds: float | None) -> None:
-        if self._either.select(seconds):
-            raise _OverError
-
-    def _send_from(self, n: int) -> int:
-        """Sends what is there, up to the next fault; gives the number of the record to go on with."""
-        chunks, numbers, size, end = list[bytes](), list[int](), 0, self._timeline.made
-        while n < end and size < _AT_ONCE:
-            data = self._answer.encode(n)
-            if data and (fault := self._armed.at_record(n, data)):
-                self._send(chunks, numbers)
-                return self._suffer(fault, n, data)
-            if data:
-                chunks.append(_chunk(data))
-                numbers.append(n)
-                size += len(data)
-            n += 1
-        self._send(chunks, numbers)
-        return n
-
-    def _send(self, chunks: list[bytes], numbers: list[int]) -> None:
-        """Told before it is done: who has read a record may ask for it in what was sent."""
-        if chunks:
-            self._note(numbers)
-            self._reader.sendall(b"".join(chunks))
-
-    def _suffer(self, fault: _faults.Fault, n: int, data: bytes) -> int:
-        match fault:
-            case _faults.Stall():
-                self._pause(fault.seconds)
-            case _faults.Repeat():
-                self._repeat(n, fault.count)
-            case _faults.Skip():
-                return self._behind(n, fault.count)
-            case _faults.BadRecord():
-                self._reader.sendall(_chunk(self._answer.bad))
-            case _:
-                self._end(fault, data)
-        return n
-
-    def _end(self, fault: _faults.Fault, data: bytes) -> None:
-        if isinstance(fault, _faults.End):
-            self._reader.sendall(_LAST_CHUNK)
-        elif isinstance(fault, _faults.Reset):
-            self._reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        elif isinstance(fault, _faults.CutMidRecord):
-            self._send_part(data, len(data) // 2)
-        elif isinstance(fault, _faults.CutMidCharacter):
-            self._send_part(data, next(i for i, byte in enumerate(data) if byte > 127) + 1)
-        raise _OverError
-
-    def _send_part(self, data: bytes, size: int) -> None:
-        self._reader.sendall(b"%x\r\n" % len(data) + data[:size])
-
-    def _repeat(self, n: int, count: int) -> None:
-        numbers: list[int] = []
-        while n > 0 and len(numbers) < count:
-            n -= 1
-            if self._answer.encode(n):
-                numbers.insert(0, n)
-        self._send([_chunk(self._answer.encode(number)) for number in numbers], numbers)
-
-    def _behind(self, n: int, count: int) -> int:
-        """The number after `count` records that this reader wants."""
-        while count > 0 and n < self._timeline.end:
-            count -= bool(self._answer.encode(n))
-            n += 1
-        return n
-
-
-def _chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-AnySim = TypeVar("AnySim", bound="Sim")
-
-
 class Sim(ABC):
-    """A real HTTP server on this machine. It listens once it is made; `close()` or `with` ends it."""
+    """An HTTP server on this machine. It listens as soon as it is created; `close()` or `with` ends it."""
 
     path: ClassVar[str]
 
@@ -274,14 +100,14 @@ class Sim(ABC):
     ) -> None:
         self.seed = seed
         self.timeline = Timeline(rate, count, start)
-        self._armed = Armed(faults)
+        self._fault_plan = FaultPlan(faults)
         self._keep_alive_seconds = keep_alive_seconds
         self._lock = threading.Lock()
         self._sent = array("q")
-        self._reached = 0
+        self._sent_up_to = 0
         self._requests: list[Request] = []
-        self._open: set[socket.socket] = set()
-        self._server = Listener((host, port), self._fault_for, self.answer, self._serve)
+        self._readers: set[socket.socket] = set()
+        self._server = _Server((host, port), self)
         self._stop, self._stopped = socket.socketpair()
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name=f"headwater-sim-{self.url}", daemon=True
@@ -294,37 +120,37 @@ class Sim(ABC):
 
     @property
     def url(self) -> str:
-        """Where it listens, with the path of the feed."""
+        """The URL of the feed."""
         host, port = self._server.server_address[:2]
         return f"http://{host!s}:{port}{self.path}"
 
     @property
     def sent(self) -> list[int]:
-        """The numbers of all records that were sent whole, in order, with repeats."""
+        """The numbers of all records that were sent completely, in order, with repeats."""
         with self._lock:
             return self._sent.tolist()
 
     @property
     def requests(self) -> list[Request]:
-        """All that came, also those that got no records."""
+        """All requests, including those that got no records."""
         with self._lock:
             return list(self._requests)
 
     @property
     def faults_come(self) -> list[Fault]:
-        """Those that have come, in order."""
-        return self._armed.come
+        """The faults that have happened, in order."""
+        return self._fault_plan.happened
 
     def finish(self) -> int:
-        """No new records are made from now on; gives how many there are. Connections stay open."""
+        """Stops making records, and returns how many there are. Connections stay open."""
         self.timeline.finish()
         return self.timeline.end
 
     def close(self) -> None:
-        """Ends all connections and the server. No thread is left."""
-        self._stop.close()  # which makes the other end readable, for every connection
+        """Ends all connections and the server. Leaves no thread behind."""
+        self._stop.close()  # makes the other end readable, which every connection waits for
         with self._lock:
-            for reader in self._open:
+            for reader in self._readers:
                 with suppress(OSError):
                     reader.shutdown(socket.SHUT_RDWR)
         self._server.shutdown()
@@ -338,30 +164,218 @@ class Sim(ABC):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _note(self, numbers: list[int]) -> None:
-        with self._lock:
-            self._sent.extend(numbers)
-            self._reached = max(self._reached, numbers[-1] + 1)
-
-    def _fault_for(self, request: Request) -> Fault | None:
+    def _fault_of(self, request: Request) -> Fault | None:
         with self._lock:
             self._requests.append(request)
-            reached = self._reached
-        return self._armed.at_request(reached)
+            sent = self._sent_up_to
+        return self._fault_plan.at_request(sent)
 
-    def _serve(self, reader: socket.socket, answer: Reply) -> None:
+    def _serve(self, reader: socket.socket, reply: Reply) -> None:
         with self._lock:
-            self._open.add(reader)
+            self._readers.add(reader)
         try:
-            Connection(
+            _Connection(
                 reader,
-                self._stopped,
-                self.timeline,
-                self._armed,
-                answer,
-                self._note,
-                self._keep_alive_seconds,
+                reply,
+                timeline=self.timeline,
+                fault_plan=self._fault_plan,
+                stopped=self._stopped,
+                record_sent=self._record_sent,
+                keep_alive_seconds=self._keep_alive_seconds,
             ).run()
         finally:
             with self._lock:
-                self._open.discard(reader)
+                self._readers.discard(reader)
+
+    def _record_sent(self, numbers: list[int]) -> None:
+        with self._lock:
+            self._sent.extend(numbers)
+            self._sent_up_to = max(self._sent_up_to, numbers[-1] + 1)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = False  # so that closing waits for them
+
+    def __init__(self, address: tuple[str, int], sim: Sim) -> None:
+        self.sim = sim
+        super().__init__(address, _Handler)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Closes without a FIN, which the base class sends first: a connection that is reset has none."""
+        self.close_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        _LOG.debug("a reader has disconnected", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.close_connection = True
+        url = urlsplit(self.path.removeprefix(_MOVED))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        request = Request(url.path, dict(parse_qsl(url.query, keep_blank_values=True)), headers)
+        fault = self.server.sim._fault_of(request)
+        if isinstance(fault, Status):
+            self._send_status(fault.code, "a simulated fault", {"Retry-After": fault.retry_after})
+        elif isinstance(fault, Redirect):
+            self._send_status(fault.code, "a redirect", {"Location": fault.to or f"{_MOVED}{self.path}"})
+        else:
+            self._send_records(request)
+
+    def _send_records(self, request: Request) -> None:
+        try:
+            reply = self.server.sim.answer(request)
+        except RefusedError as refused:
+            self._send_status(refused.status, str(refused), {})
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", reply.content_type)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.server.sim._serve(self.connection, reply)
+
+    def _send_status(self, status: int, text: str, headers: dict[str, Any]) -> None:
+        body = b"" if status == 204 else f"{text}\n".encode()
+        self.send_response(status)
+        framing = {"Content-Type": "text/plain; charset=utf-8", "Content-Length": str(len(body))}
+        for name, value in {**framing, **headers, "Connection": "close"}.items():
+            if value is not None:
+                self.send_header(name, str(value))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        _LOG.info(format, *args)
+
+
+class _Connection:
+    """Sends records to one reader, each in a chunk of its own, and injects the faults.
+
+    `stopped` is a socket that becomes readable when the simulator stops; `record_sent` gets the numbers of
+    the records.
+    """
+
+    def __init__(
+        self,
+        reader: socket.socket,
+        reply: Reply,
+        *,
+        timeline: Timeline,
+        fault_plan: FaultPlan,
+        stopped: socket.socket,
+        record_sent: Callable[[list[int]], None],
+        keep_alive_seconds: float,
+    ) -> None:
+        self._reader = reader
+        self._reply = reply
+        self._timeline = timeline
+        self._fault_plan = fault_plan
+        self._record_sent = record_sent
+        self._keep_alive_seconds = keep_alive_seconds if reply.keep_alive else None
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(reader, selectors.EVENT_READ)  # a reader sends nothing: it has disconnected
+        self._selector.register(stopped, selectors.EVENT_READ)
+
+    def run(self) -> None:
+        """Returns when the reader disconnects, the simulator stops, or a fault ends the connection."""
+        try:
+            if self._reply.greeting:
+                self._reader.sendall(_chunk(self._reply.greeting))
+            n = self._reply.start
+            while True:
+                self._wait_for(n)
+                n = self._send_from(n)
+        except (_ConnectionOver, OSError):
+            pass
+        finally:
+            self._selector.close()
+
+    def _wait_for(self, n: int) -> None:
+        while (left := self._timeline.seconds_to(n)) != 0:
+            if left is not None and (self._keep_alive_seconds is None or left < self._keep_alive_seconds):
+                self._pause(left)
+            elif self._keep_alive_seconds is None:
+                self._pause(None)
+            else:
+                self._pause(self._keep_alive_seconds)
+                self._reader.sendall(_chunk(self._reply.keep_alive))
+
+    def _pause(self, seconds: float | None) -> None:
+        if self._selector.select(seconds):
+            raise _ConnectionOver
+
+    def _send_from(self, n: int) -> int:
+        """Sends the records that exist, up to the next fault, and returns the number of the next record."""
+        chunks, numbers, size, end = list[bytes](), list[int](), 0, self._timeline.made
+        while n < end and size < _MAX_WRITE_BYTES:
+            data = self._reply.encode(n)
+            if data and (fault := self._fault_plan.at_record(n, data)):
+                self._send(chunks, numbers)
+                return self._inject(fault, n, data)
+            if data:
+                chunks.append(_chunk(data))
+                numbers.append(n)
+                size += len(data)
+            n += 1
+        self._send(chunks, numbers)
+        return n
+
+    def _send(self, chunks: list[bytes], numbers: list[int]) -> None:
+        """Records the numbers first, so that a reader that has a record also finds it in `sent`."""
+        if chunks:
+            self._record_sent(numbers)
+            self._reader.sendall(b"".join(chunks))
+
+    def _inject(self, fault: Fault, n: int, data: bytes) -> int:
+        match fault:
+            case Stall():
+                self._pause(fault.seconds)
+            case Repeat():
+                self._repeat(n, fault.count)
+            case Skip():
+                return self._skip(n, fault.count)
+            case BadRecord():
+                self._reader.sendall(_chunk(self._reply.bad))
+            case _:
+                self._end(fault, data)
+        return n
+
+    def _end(self, fault: Fault, data: bytes) -> None:
+        if isinstance(fault, End):
+            self._reader.sendall(_LAST_CHUNK)
+        elif isinstance(fault, Reset):
+            self._reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        elif isinstance(fault, CutMidRecord):
+            self._send_part(data, len(data) // 2)
+        elif isinstance(fault, CutMidCharacter):
+            self._send_part(data, next(i for i, byte in enumerate(data) if byte > 127) + 1)
+        raise _ConnectionOver
+
+    def _send_part(self, data: bytes, size: int) -> None:
+        self._reader.sendall(b"%x\r\n" % len(data) + data[:size])
+
+    def _repeat(self, n: int, count: int) -> None:
+        numbers: list[int] = []
+        while n > 0 and len(numbers) < count:
+            n -= 1
+            if self._reply.encode(n):
+                numbers.insert(0, n)
+        self._send([_chunk(self._reply.encode(number)) for number in numbers], numbers)
+
+    def _skip(self, n: int, count: int) -> int:
+        """The number after the next `count` records that the request is for."""
+        while count > 0 and n < self._timeline.end:
+            count -= bool(self._reply.encode(n))
+            n += 1
+        return n
+
+
+class _ConnectionOver(Exception):  # noqa: N818
+    """Nothing more is sent on this connection."""
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
