@@ -1,4 +1,4 @@
-"""A server for tests of HTTP: does on the wire what a test tells it to, byte by byte, mistakes included."""
+"""An HTTP server for tests, which sends exactly the bytes that a test wants, mistakes included."""
 
 from __future__ import annotations
 
@@ -7,29 +7,20 @@ import ssl
 import struct
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-__all__ = ["Exchange", "Server", "certificate", "chunked", "serving", "till"]
+__all__ = ["Exchange", "Server", "certificate", "chunked", "serving"]
 
 SECONDS = 20.0
 
 
-def till(true: Callable[[], object], what: str) -> None:
-    """Waits for a condition."""
-    end = time.monotonic() + SECONDS
-    while not true():
-        assert time.monotonic() < end, f"waited in vain for {what}"
-        time.sleep(0.005)
-
-
 @dataclass
 class Exchange:
-    """One request, and the socket to answer it on."""
+    """A request, and the socket for its response."""
 
     path: str
     query: dict[str, str]
@@ -41,26 +32,26 @@ class Exchange:
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
-    def head(self, status: int = 200, **headers: str) -> None:
+    def send_headers(self, status: int = 200, **headers: str) -> None:
         lines = [f"HTTP/1.1 {status} Whatever"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         self.send("\r\n".join([*lines, "", ""]).encode())
 
-    def answer(self, status: int = 200, body: bytes = b"", **headers: str) -> None:
-        """A whole one, of a known length."""
-        self.head(status, Content_Length=str(len(body)), **headers)
+    def respond(self, status: int = 200, body: bytes = b"", **headers: str) -> None:
+        """Sends a complete response with a Content-Length."""
+        self.send_headers(status, Content_Length=str(len(body)), **headers)
         self.send(body)
 
     def stream(self, content_type: str, *parts: bytes, end: bool = True, **headers: str) -> None:
-        """A chunked one; without `end` it stays open, or is cut where the handler returns."""
-        self.head(200, Content_Type=content_type, Transfer_Encoding="chunked", **headers)
+        """Sends a chunked response. Without `end` it stays open, and is cut when the handler returns."""
+        self.send_headers(200, Content_Type=content_type, Transfer_Encoding="chunked", **headers)
         for part in parts:
             self.send(chunked(part))
         if end:
             self.send(b"0\r\n\r\n")
 
     def hang(self) -> None:
-        """Until the client has gone, or the test is over."""
+        """Waits until the client disconnects or the test is over."""
         self.socket.settimeout(0.05)
         while not self.closing.is_set():
             with suppress(TimeoutError):
@@ -73,7 +64,7 @@ class Exchange:
                     return
 
     def reset(self) -> None:
-        """RST in place of an end."""
+        """Resets the connection."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
@@ -86,7 +77,7 @@ Handler = Callable[[Exchange], None]
 
 
 class Server:
-    """Answers requests with the handlers: one after the other, the last again and again."""
+    """Passes each request to the next handler; the last handler gets all further requests."""
 
     def __init__(self, handlers: Iterable[Handler], tls: ssl.SSLContext | None = None) -> None:
         self._handlers = list(handlers)
@@ -110,10 +101,10 @@ class Server:
                 thread.start()
 
     def close(self) -> None:
-        """Once `run` is over."""
+        """Call it after `run` has returned."""
         for thread in self._threads:
             thread.join(SECONDS)
-            assert not thread.is_alive(), "a handler of the test does not end"
+            assert not thread.is_alive(), "a handler of the test does not return"
         self._listening.close()
 
     def _serve(self, connection: socket.socket) -> None:
@@ -123,19 +114,19 @@ class Server:
             if self._tls is not None:
                 connection = self._tls.wrap_socket(connection, server_side=True)
             with connection:
-                self._answer(connection)
+                self._handle(connection)
 
-    def _answer(self, connection: socket.socket) -> None:
-        head = b""
-        while not head.endswith(b"\r\n\r\n"):
+    def _handle(self, connection: socket.socket) -> None:
+        headers_bytes = b""
+        while not headers_bytes.endswith(b"\r\n\r\n"):
             data = connection.recv(1)
             if not data:
                 return
-            head += data
-            if head == b"\x16":  # TLS, of somebody who is wrong here
+            headers_bytes += data
+            if headers_bytes == b"\x16":  # a TLS client
                 connection.sendall(b"HTTP/1.1 400 What\r\n\r\n")
                 return
-        first, _, rest = head.partition(b"\r\n")
+        first, _, rest = headers_bytes.partition(b"\r\n")
         target = urlsplit(first.split()[1].decode())
         pairs = [line.partition(": ") for line in rest.decode("latin-1").split("\r\n") if line]
         headers = {name.lower(): value for name, _, value in pairs}
@@ -160,13 +151,23 @@ def serving(*handlers: Handler, tls: ssl.SSLContext | None = None) -> Iterator[S
 
 
 def certificate(folder: Path, *, days: int = 2, host: str = "127.0.0.1") -> tuple[Path, ssl.SSLContext]:
-    """A self-signed certificate, to be trusted by its file, and the context of a server that shows it."""
-    key, asked, names, file = (folder / f"{days}.{kind}" for kind in ("key", "csr", "ext", "pem"))
+    """The file of a self-signed certificate, and a server context that uses it."""
+    key, request, names, file = (folder / f"{days}.{kind}" for kind in ("key", "csr", "ext", "pem"))
     names.write_text(f"subjectAltName=IP:{host}\n")
     _openssl(
-        "req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", asked, "-subj", f"/CN={host}"
+        "req",
+        "-new",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        key,
+        "-out",
+        request,
+        "-subj",
+        f"/CN={host}",
     )
-    _openssl("x509", "-req", "-in", asked, "-signkey", key, "-days", days, "-extfile", names, "-out", file)
+    _openssl("x509", "-req", "-in", request, "-signkey", key, "-days", days, "-extfile", names, "-out", file)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file, key)
     return file, context

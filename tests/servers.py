@@ -1,4 +1,4 @@
-"""Real servers for tests, of programs that the system has, on this machine's loopback only."""
+"""Real servers for tests: redis-server and uvicorn, on the loopback interface only."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from processes import APPS, kill_group, running, wait_until
 
 __all__ = ["PASSWORD", "RedisServer", "redis_program", "redis_server", "starlette_server"]
 
-PASSWORD = "not-to-be-told"
+PASSWORD = "not-to-be-logged"
 
 
 class RedisServer:
-    """One redis-server that can be killed and started again, on the same port and the same data."""
+    """A redis-server that can be killed and restarted on the same port and data."""
 
     def __init__(self, program: str, folder: Path, options: tuple[str, ...]) -> None:
         self._folder = folder
@@ -42,10 +42,10 @@ class RedisServer:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        wait_until(self._answers, (self._folder / "redis.log").read_text, timeout=20)
+        wait_until(self._is_ready, (self._folder / "redis.log").read_text, timeout=20)
 
     def kill(self) -> None:
-        """SIGKILL: it has no time to write anything."""
+        """Kills it with SIGKILL, so that it cannot write anything."""
         if self._popen is not None:
             kill_group(self._popen)
 
@@ -53,8 +53,8 @@ class RedisServer:
         self.client.close()
         self.kill()
 
-    def _answers(self) -> bool:
-        """It lives and has read its data."""
+    def _is_ready(self) -> bool:
+        """Whether it is running and has loaded its data."""
         if self._popen is None or self._popen.poll() is not None:
             raise AssertionError(f"it has ended: {(self._folder / 'redis.log').read_text()}")
         try:
@@ -65,7 +65,7 @@ class RedisServer:
 
 @contextmanager
 def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
-    """Runs while the block lasts. It keeps its data in memory, if no option says otherwise."""
+    """Runs during the block. Data stays in memory, unless the options say otherwise."""
     program = redis_program()
     folder.mkdir()
     server = RedisServer(program, folder, options)
@@ -78,17 +78,17 @@ def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
 
 @contextmanager
 def starlette_server(folder: Path) -> Iterator[str]:
-    """The URL of apps/starlette_app.py, without a path."""
+    """Yields the URL of apps/starlette_app.py, without a path."""
     command = [sys.executable, "-m", "uvicorn", "--port", "0", "--app-dir", str(APPS), "starlette_app:app"]
     with running(command, folder / "server.log", os.environ) as server:
         yield server.until("its URL", lambda: re.search(r"running on (http://\S+)", server.output))[1]
 
 
 def redis_program() -> str:
-    """Skips the test where there is none."""
+    """The path of redis-server. Skips the test if it is not installed."""
     program = shutil.which("redis-server")
     if program is None:
-        pytest.skip("there is no redis-server on the PATH; Debian has it in the package redis-server")
+        pytest.skip("redis-server is not on the PATH; on Debian, install the package redis-server")
     return program
 
 

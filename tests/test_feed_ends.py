@@ -287,7 +287,7 @@ def test_a_failure_reaches_the_query_after_any_number_of_rows(stream: Stream, ro
     query = stream(ListSource([[(n,) for n in range(rows)], FAIL], "n LONG"))
     if rows:
         assert len(query.rows(rows)) == rows
-    assert "RuntimeError: FAIL, as the script says" in query.failure()
+    assert "RuntimeError: FAIL in the items of a ListSource" in query.failure()
 
 
 def test_an_error_in_init_fails_at_load(spark_session: SparkSession) -> None:
@@ -312,7 +312,7 @@ def test_with_end_the_query_continues_after_a_failure(stream: Stream) -> None:
     query = stream(ListSource([1, FAIL, 2]), on_error="end")
     assert query.to_end() == [(1,)]
     (feed,) = query.feeds
-    assert (feed.state, feed.last_error) == ("ended", "RuntimeError: FAIL, as the script says")
+    assert (feed.state, feed.last_error) == ("ended", "RuntimeError: FAIL in the items of a ListSource")
     assert query.query.isActive
 
 

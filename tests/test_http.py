@@ -22,7 +22,8 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from http_server import Exchange, certificate, chunked, serving, till
+from http_server import Exchange, certificate, chunked, serving
+from processes import wait_until
 
 import headwater as hw
 from headwater.http import Connection, Http, HttpError, Request
@@ -48,11 +49,11 @@ def body(client: Http) -> bytes:
 
 
 def hello(exchange: Exchange) -> None:
-    exchange.answer(body=b"hello")
+    exchange.respond(body=b"hello")
 
 
 def status(code: int, **headers: str) -> Callable[[Exchange], None]:
-    return lambda exchange: exchange.answer(code, b"the body says why", **headers)
+    return lambda exchange: exchange.respond(code, b"the body says why", **headers)
 
 
 # Which URLs and options are allowed
@@ -157,7 +158,7 @@ def test_no_cookie_is_stored_and_no_netrc_is_read(tmp_path: Path, monkeypatch: p
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login hugo password hush\n")
     monkeypatch.setenv("NETRC", str(netrc))
-    with serving(lambda exchange: exchange.answer(body=b"x", Set_Cookie="a=b")) as server:
+    with serving(lambda exchange: exchange.respond(body=b"x", Set_Cookie="a=b")) as server:
         connections = http(server.url, headers=hw.Secret("Authorization: mine")).connections()
         for _ in range(2):
             list(next(connections).chunks())
@@ -169,7 +170,7 @@ def test_no_cookie_is_stored_and_no_netrc_is_read(tmp_path: Path, monkeypatch: p
 
 
 def redirect(to: str, code: int = 302) -> Callable[[Exchange], None]:
-    return lambda exchange: exchange.answer(code, b"there", Location=to)
+    return lambda exchange: exchange.respond(code, b"there", Location=to)
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
@@ -220,7 +221,7 @@ def test_endless_redirects_are_an_error() -> None:
 
 def test_the_body_of_a_redirect_is_not_read() -> None:
     def endless(exchange: Exchange) -> None:
-        exchange.head(302, Location="/other", Transfer_Encoding="chunked")
+        exchange.send_headers(302, Location="/other", Transfer_Encoding="chunked")
         exchange.hang()
 
     with serving(endless, hello) as server:
@@ -245,7 +246,7 @@ def test_other_statuses_fail_at_once_with_an_excerpt_of_the_body(code: int) -> N
 
 def test_an_excerpt_of_the_body_does_not_contain_what_was_sent() -> None:
     def echo(exchange: Exchange) -> None:
-        exchange.answer(401, f"wrong: {exchange.headers['authorization']}".encode())
+        exchange.respond(401, f"wrong: {exchange.headers['authorization']}".encode())
 
     with (
         serving(echo) as server,
@@ -409,7 +410,7 @@ def test_a_body_that_drips_is_returned_byte_by_byte() -> None:
     steps = threading.Semaphore(0)
 
     def drip(exchange: Exchange) -> None:
-        exchange.head(Transfer_Encoding="chunked")
+        exchange.send_headers(Transfer_Encoding="chunked")
         for byte in chunked(b"abc"):
             assert steps.acquire(timeout=10)
             exchange.send(bytes([byte]))
@@ -556,7 +557,7 @@ def test_a_record_that_is_too_long_is_an_error_that_names_the_option(packed: boo
 
 
 def test_a_complete_line_that_is_too_long_is_an_error_too() -> None:
-    with serving(lambda exchange: exchange.answer(body=b"ok\n" + b"x" * 101 + b"\nok\n")) as server:
+    with serving(lambda exchange: exchange.respond(body=b"ok\n" + b"x" * 101 + b"\nok\n")) as server:
         with pytest.raises(HttpError, match="max_record_bytes"):
             list(first(http(server.url, max_record_bytes=100)).lines())
         assert list(first(http(server.url, max_record_bytes=101)).lines()) == [[b"ok", b"x" * 101, b"ok"]]
@@ -567,7 +568,7 @@ def test_a_complete_line_that_is_too_long_is_an_error_too() -> None:
 )
 def test_a_body_that_cannot_be_decompressed_is_an_error(encoding: str, why: str) -> None:
     def nonsense(exchange: Exchange) -> None:
-        exchange.answer(body=b"\x1f\x8bnonsense", Content_Encoding=encoding)
+        exchange.respond(body=b"\x1f\x8bnonsense", Content_Encoding=encoding)
 
     with serving(nonsense) as server, pytest.raises(HttpError, match=why):
         body(http(server.url))
@@ -582,12 +583,12 @@ def end_cut(exchange: Exchange) -> None:
 
 
 def end_short(exchange: Exchange) -> None:
-    exchange.head(Content_Length="100")
+    exchange.send_headers(Content_Length="100")
     exchange.send(b"a\r\nb\n\n \nc")
 
 
 def end_unframed(exchange: Exchange) -> None:
-    exchange.head(Connection="close")
+    exchange.send_headers(Connection="close")
     exchange.send(b"a\r\nb\n\n \nc")
 
 
@@ -607,7 +608,7 @@ def test_a_last_line_counts_if_the_body_is_known_to_be_complete(end: Callable[[E
 
 def test_bytes_after_the_end_of_a_body_are_not_read() -> None:
     def handler(exchange: Exchange) -> None:
-        exchange.head(Content_Length="10")
+        exchange.send_headers(Content_Length="10")
         for part in (b"one\ntw", b"o\n..trailing\n"):
             exchange.send(part)
             assert steps.acquire(timeout=10)
@@ -626,7 +627,7 @@ def test_a_gzip_member_that_ends_at_the_limit_of_one_piece_comes_once() -> None:
     """urllib3's own decoder, as of 2.8, repeats it for ever."""
     members = [b"a" * (1 << 20), b"b" * (1 << 21), b"c"]
     data = b"".join(map(gzip.compress, members))
-    with serving(lambda exchange: exchange.answer(body=data, Content_Encoding="gzip")) as server:
+    with serving(lambda exchange: exchange.respond(body=data, Content_Encoding="gzip")) as server:
         assert b"".join(islice(first(http(server.url)).chunks(), 10)) == b"".join(members)
 
 
@@ -760,7 +761,7 @@ def test_a_connect_that_hangs_times_out(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_close_ends_a_pause() -> None:
     with serving(status(503, Retry_After="500")) as server, reading(http(server.url)) as close:
-        till(lambda: server.requests, "the request")
+        wait_until(lambda: bool(server.requests), lambda: server.requests)
         assert close() < 5
     assert len(server.requests) == 1
 

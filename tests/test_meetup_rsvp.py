@@ -1,4 +1,7 @@
-"""`meetup_rsvp` against the simulator, which says what it sent: every fault, and restarts, through Spark."""
+"""`meetup_rsvp` against the simulator, which knows what it sent: every fault, and restarts, through Spark.
+
+Imports the private Position, to test it without a server.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ START = datetime(2024, 5, 31, 12, tzinfo=timezone.utc)
 
 
 @pytest.fixture(autouse=True)
-def no_thread_of_a_simulator_is_left() -> Iterator[None]:
+def no_simulator_thread_is_left() -> Iterator[None]:
     yield
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("headwater-sim")]
 
@@ -70,11 +73,11 @@ def texts(rows: list[Any]) -> list[str]:
 
 
 def different(sim: RsvpSim) -> list[str]:
-    """What the simulator says that it sent, each record once, in order."""
+    """The records that the simulator sent, without repeats, in order."""
     return [sim.line(n).decode().rstrip("\n") for n in dict.fromkeys(sim.sent)]
 
 
-def test_rows_are_the_lines_and_when_they_came(stream: Stream) -> None:
+def test_rows_are_the_lines_and_their_time_of_arrival(stream: Stream) -> None:
     with RsvpSim(seed=1, rate=0, count=50) as sim:
         before = datetime.now()
         rows = stream(source(sim)).rows(50)
@@ -99,7 +102,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("planned", FAULTS, ids=lambda planned: type(planned).__name__)
-def test_a_fault_costs_no_record_and_repeats_none(stream: Stream, planned: Fault) -> None:
+def test_a_fault_loses_and_repeats_no_record(stream: Stream, planned: Fault) -> None:
     with RsvpSim(seed=2, rate=0, count=60, faults=[planned]) as sim:
         count = 60 - getattr(planned, "count", 0) if isinstance(planned, Skip) else 60
         rows = stream(source(sim, idle_timeout=timedelta(seconds=0.5))).rows(count)
@@ -116,7 +119,7 @@ def test_all_faults_at_once_at_a_rate(stream: Stream) -> None:
         assert len(sim.faults_come) >= 11
 
 
-def test_a_reconnect_asks_for_the_millisecond_before_and_drops_what_it_has(stream: Stream) -> None:
+def test_a_reconnect_requests_the_millisecond_before_and_drops_repeats(stream: Stream) -> None:
     with RsvpSim(seed=2, rate=0, count=30, start=START, faults=[Cut(12)]) as sim:
         rows = stream(source(sim)).rows(30)
         again = {"since_mtime": str(sim.record(11)["mtime"] - 1)}
@@ -126,7 +129,7 @@ def test_a_reconnect_asks_for_the_millisecond_before_and_drops_what_it_has(strea
 
 
 @pytest.mark.parametrize("decode", ["text", "json"])
-def test_a_bad_record_is_what_on_bad_row_says(
+def test_on_bad_row_decides_what_happens_to_a_bad_record(
     stream: Stream, closed_later: Callable[[RsvpSim], RsvpSim], decode: str
 ) -> None:
     def reading(on_bad_row: str) -> tuple[RsvpSim, RunningStream]:
@@ -134,9 +137,9 @@ def test_a_bad_record_is_what_on_bad_row_says(
         return sim, stream(source(sim, decode=decode), on_bad_row=on_bad_row)
 
     _, query = reading("fail")
-    told = query.failure()
-    assert "row 5" in told
-    assert '{"rsvp_id":17,"venue":' in told
+    message = query.failure()
+    assert "row 5" in message
+    assert '{"rsvp_id":17,"venue":' in message
     sim, query = reading("drop")
     good = query.rows(20)
     assert [id_of(row) for row in good] == [sim.record(n)["rsvp_id"] for n in sim.sent]
@@ -153,7 +156,7 @@ def id_of(row: Any) -> Any:
     return row.rsvp_id
 
 
-def test_the_schema_reads_what_the_feed_gives(stream: Stream) -> None:
+def test_the_schema_parses_the_records_of_the_feed(stream: Stream) -> None:
     def parsed(frame: DataFrame) -> DataFrame:
         options = {"mode": "FAILFAST"}
         return frame.select(F.from_json("rsvp", hw.RSVP_SCHEMA, options).alias("r")).select("r.*")
@@ -182,7 +185,7 @@ def test_decoded_rows_have_a_time_of_arrival_with_metadata(stream: Stream) -> No
 
 
 def test_restarts_of_the_query_lose_and_repeat_nothing(spark_session: SparkSession, tmp_path: Path) -> None:
-    """Each query reads up to a stall; the next one finds its connection cut before it comes to another."""
+    """Each query reads up to a stall; the next one is cut before it reaches another."""
     stalls = [Stall(after) for after in (50, 150, 250)]
     faults = [Cut(40), CutMidRecord(130), Repeat(170), Reset(200), CutMidCharacter(260)]
     hw.attach(spark_session)
@@ -213,22 +216,22 @@ def test_another_url_on_the_same_checkpoint_is_refused(spark_session: SparkSessi
             run(two).awaitTermination(60)
 
 
-def test_the_first_start_begins_live_or_so_many_records_back_or_at_a_cursor(stream: Stream) -> None:
+def test_the_first_start_begins_with_new_records_or_since_count_or_at_a_cursor(stream: Stream) -> None:
     with RsvpSim(seed=7, rate=0, count=40, start=START) as sim:
         assert texts(stream(source(sim, since_count=7)).rows(7)) == different(sim)
         mtime = sim.record(30)["mtime"]
         assert len(stream(source(sim), start_cursor=mtime).rows(10)) == 10
         cursor = {"mtime": mtime, "ids": [sim.record(30)["rsvp_id"]]}
         assert len(stream(source(sim), start_cursor=cursor).rows(9)) == 9
-        asked = [request.query for request in sim.requests]
-        assert asked == [{"since_count": "7"}, *[{"since_mtime": str(mtime - 1)}] * 2]
+        queries = [request.query for request in sim.requests]
+        assert queries == [{"since_count": "7"}, *[{"since_mtime": str(mtime - 1)}] * 2]
     with RsvpSim(rate=100) as sim:
         wait_until(lambda: sim.timeline.made > 10, lambda: sim.timeline.made)
         stream(source(sim)).rows(3)
         assert sim.sent[0] > 10
 
 
-def test_a_changed_rsvp_is_no_repeat() -> None:
+def test_a_changed_rsvp_is_not_a_repeat() -> None:
     with RsvpSim(rate=0, count=60) as sim:
         rows = list(itertools.islice(source(sim, decode="json"), 60))
         ids = [row["rsvp_id"] for row in rows]
@@ -236,7 +239,7 @@ def test_a_changed_rsvp_is_no_repeat() -> None:
         assert len({(row["rsvp_id"], row["mtime"]) for row in rows}) == 60
 
 
-def test_records_of_old_times_are_late_and_no_repeats() -> None:
+def test_late_records_are_not_repeats() -> None:
     position = Position({"mtime": 50, "ids": [1]})
     late, newest = b'{"rsvp_id": 2, "mtime": 40}', b'{"rsvp_id": 3, "mtime": 50}'
     assert [line.data for line in position.new_lines([late, newest, late, newest])] == [late, newest]
@@ -248,10 +251,10 @@ def test_records_of_old_times_are_late_and_no_repeats() -> None:
     steps=st.lists(st.integers(0, 2), max_size=60),
     cuts=st.lists(st.tuples(st.integers(0, 60), st.booleans()), max_size=8),
 )
-def test_whatever_is_cut_and_restarted_each_record_comes_once(
+def test_each_record_comes_once_whatever_is_cut_and_restarted(
     steps: list[int], cuts: list[tuple[int, bool]]
 ) -> None:
-    """By a server as the protocol has it. A restart has the cursor alone, as JSON; a reconnect has it all."""
+    """A restart keeps only the cursor, as JSON; a reconnect keeps the whole position."""
     mtimes = list(itertools.accumulate([1000, *steps]))
     lines = [json.dumps({"rsvp_id": n, "mtime": mtime}).encode() for n, mtime in enumerate(mtimes)]
     position, got = Position(None), []
@@ -270,13 +273,13 @@ CURSORS = ["x", {"mtime": "5", "ids": []}, {"mtime": 5}, {"mtime": -1, "ids": []
 
 
 @pytest.mark.parametrize("cursor", CURSORS)
-def test_a_cursor_that_is_none_is_told(cursor: Any) -> None:
-    with pytest.raises(ValueError, match="is none of RSVPs; it must be as") as caught:
+def test_a_malformed_cursor_is_refused(cursor: Any) -> None:
+    with pytest.raises(ValueError, match="is not a cursor of RSVPs; it must look like") as caught:
         Position(cursor)
     assert repr(cursor) in str(caught.value)
 
 
-def test_what_the_server_refuses_for_good_fails_at_once() -> None:
+def test_permanent_errors_of_the_server_fail_the_source() -> None:
     with RsvpSim(rate=0, count=5, faults=[Status(404)]) as sim, pytest.raises(HttpError, match="404"):
         next(iter(source(sim)))
     with (
@@ -295,19 +298,19 @@ def test_without_a_url_the_error_says_that_the_public_feed_is_gone(spark_session
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"decode": "xml"}, "option 'decode' of source 'meetup_rsvp' is 'xml'"),
         ({"since_count": -1}, "option 'since_count' is -1, it must be 0 or more"),
         ({"url": "http://stream.example.org/2/rsvps"}, "allow_http"),
     ],
 )
-def test_options_are_checked(options: dict[str, Any], said: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=said):
+def test_options_are_validated(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
         meetup_rsvp(**{"url": "http://127.0.0.1:1/2/rsvps", **options})
 
 
-def test_a_read_that_waits_ends_with_close() -> None:
+def test_close_ends_a_read_that_waits() -> None:
     with RsvpSim(rate=0, count=3) as sim:
         reader = source(sim)
         rows: list[Any] = []

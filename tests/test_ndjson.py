@@ -1,4 +1,4 @@
-"""The source `ndjson`: lines however they are cut, cursors in records, and restarts of a query."""
+"""The source `ndjson`: lines however they are split, cursors in records, and restarts of a query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from http_server import Exchange, chunked, serving, till
+from http_server import Exchange, chunked, serving
+from processes import wait_until
 from pyspark.sql import SparkSession
 from servers import starlette_server
 from test_log import Checkpointed
@@ -46,18 +47,18 @@ def texts(source: Any, since: Any = None) -> Iterator[bytes]:
 
 
 def gone(exchange: Exchange) -> None:
-    exchange.answer(404)
+    exchange.respond(404)
 
 
-def test_each_line_is_a_row_with_its_time() -> None:
+def test_each_line_is_a_row_with_its_time_of_arrival() -> None:
     before = datetime.now(timezone.utc)
     with serving(lambda e: e.stream(KIND, lines(1, 2))) as server:
-        found = list(ndjson(server.url))
-    assert [one["data"].encode() for one in found] == [record(1), record(2)]
-    assert all(before <= one["arrived"] <= datetime.now(timezone.utc) for one in found)
+        rows = list(ndjson(server.url))
+    assert [one["data"].encode() for one in rows] == [record(1), record(2)]
+    assert all(before <= one["arrived"] <= datetime.now(timezone.utc) for one in rows)
 
 
-def test_metadata_adds_the_headers_of_the_answer() -> None:
+def test_metadata_adds_the_headers_of_the_response() -> None:
     options: dict[str, Any] = {"decode": "json", "schema": "word STRING", "metadata": True}
     with serving(lambda e: e.stream(KIND, lines(1, 1), X_Some="thing")) as server:
         (one,) = ndjson(server.url, **options)
@@ -67,26 +68,26 @@ def test_metadata_adds_the_headers_of_the_answer() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 1000])
-def test_lines_are_whole_wherever_their_bytes_are_cut(step: int) -> None:
+def test_lines_are_complete_wherever_their_bytes_are_split(step: int) -> None:
     data = lines(1, 3).replace(b"\n", b"\r\n") + b"\n  \n\r\n" + record(4)
     parts = [data[at : at + step] for at in range(0, len(data), step)]
     with serving(lambda e: e.stream(KIND, *parts)) as server:
         assert list(texts(ndjson(server.url))) == [record(n) for n in (1, 2, 3, 4)]
 
 
-def test_a_packed_feed_is_unpacked() -> None:
+def test_a_compressed_feed_is_decompressed() -> None:
     with serving(lambda e: e.stream(KIND, gzip.compress(lines(1, 50)), Content_Encoding="gzip")) as server:
         assert list(texts(ndjson(server.url))) == [record(n) for n in range(1, 51)]
 
 
-def test_a_clean_end_is_the_end_if_there_is_no_cursor() -> None:
+def test_without_a_cursor_the_source_ends_with_the_response() -> None:
     with serving(lambda e: e.stream(KIND, lines(1, 1))) as server:
         (item,) = list(ndjson(server.url).read(None))
     assert item.cursor is None
     assert len(server.requests) == 1
 
 
-def test_a_cut_is_followed_by_another_connection_and_half_a_line_is_dropped() -> None:
+def test_after_a_cut_it_reconnects_and_drops_the_partial_line() -> None:
     def cut(exchange: Exchange) -> None:
         exchange.stream(KIND, lines(1, 2) + record(3), end=False)
 
@@ -96,12 +97,12 @@ def test_a_cut_is_followed_by_another_connection_and_half_a_line_is_dropped() ->
 
 @pytest.mark.parametrize("resume", ["query:after", "header:X-After"])
 @pytest.mark.parametrize("cut", [None, 1, 20, 42])
-def test_a_cursor_goes_back_to_the_server(resume: str, cut: int | None) -> None:
+def test_the_cursor_is_sent_back_to_the_server(resume: str, cut: int | None) -> None:
     """After clean ends, and after cuts within a record."""
 
     def handler(exchange: Exchange) -> None:
-        given = exchange.query.get("after") or exchange.headers.get("x-after")
-        start = 1 if given is None else int(given) + 1
+        after = exchange.query.get("after") or exchange.headers.get("x-after")
+        start = 1 if after is None else int(after) + 1
         if start > 12:
             return gone(exchange)
         if cut is None:
@@ -114,7 +115,7 @@ def test_a_cursor_goes_back_to_the_server(resume: str, cut: int | None) -> None:
     assert got == [record(n) for n in range(1, 13)]
 
 
-def test_the_cursor_is_that_of_the_last_record_that_has_one() -> None:
+def test_the_cursor_comes_from_the_last_record_that_has_one() -> None:
     odd = b'oops\n{"meta": 3}\n[]\n{}\n'
     with serving(lambda e: e.stream(KIND, lines(1, 2) + odd), lambda e: e.stream(KIND, odd), gone) as server:
         items = resumable(server.url).read(None)
@@ -125,20 +126,20 @@ def test_the_cursor_is_that_of_the_last_record_that_has_one() -> None:
 
 
 @pytest.mark.parametrize(("cursor", "sent"), [(7, "7"), ("a b", "a b"), (1.5, "1.5"), ({"a": 1}, '{"a": 1}')])
-def test_a_cursor_is_sent_as_its_text(cursor: Any, sent: str) -> None:
+def test_a_cursor_is_sent_as_a_string(cursor: Any, sent: str) -> None:
     with serving(gone) as server, pytest.raises(HttpError):
         list(resumable(server.url + "?after=0&x=1").read(cursor))
     assert server.requests[0].query == {"after": sent, "x": "1"}
 
 
-def test_an_answer_without_records_says_that_all_was_read() -> None:
-    with serving(lambda e: e.stream(KIND, lines(1, 1)), lambda e: e.answer(204), gone) as server:
+def test_a_response_without_records_means_caught_up() -> None:
+    with serving(lambda e: e.stream(KIND, lines(1, 1)), lambda e: e.respond(204), gone) as server:
         items = resumable(server.url).read(None)
         assert next(items).cursor == 1
         assert next(items) is hw.CAUGHT_UP
 
 
-def test_a_line_is_given_when_it_has_come() -> None:
+def test_a_line_is_yielded_when_it_has_arrived() -> None:
     steps = threading.Semaphore(0)
 
     def handler(exchange: Exchange) -> None:
@@ -150,12 +151,12 @@ def test_a_line_is_given_when_it_has_come() -> None:
 
     with serving(handler) as server:
         source = ndjson(server.url)
-        found = texts(source)
+        received = texts(source)
         for number in range(1, 4):
             steps.release()
-            assert next(found) == record(number)
+            assert next(received) == record(number)
         source.close()
-        assert list(found) == []
+        assert list(received) == []
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_a_line_is_given_when_it_has_come() -> None:
         ({"decode": "json"}, "schema"),
     ],
 )
-def test_wrong_options_are_told_before_anything_is_asked(options: dict[str, Any], why: str) -> None:
+def test_wrong_options_are_reported_before_anything_is_requested(options: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         ndjson(**{"url": "https://example.org/", **options})
 
@@ -186,7 +187,7 @@ def waiting(exchange: Exchange) -> None:
 
 
 def busy(exchange: Exchange) -> None:
-    exchange.answer(429, Retry_After="500")
+    exchange.respond(429, Retry_After="500")
 
 
 @pytest.mark.parametrize("state", [silent, waiting, busy])
@@ -195,7 +196,7 @@ def test_close_from_another_thread_ends_a_read(state: Callable[[Exchange], None]
         source = ndjson(server.url)
         thread = threading.Thread(target=lambda: list(texts(source)))
         thread.start()
-        till(lambda: server.requests, "the request")
+        wait_until(lambda: bool(server.requests), lambda: server.requests)
         begun = monotonic()
         source.close()
         thread.join(10)
@@ -206,7 +207,7 @@ def test_close_from_another_thread_ends_a_read(state: Callable[[Exchange], None]
 # In a query
 
 
-def test_a_query_goes_on_after_the_last_durable_record(spark_session: SparkSession, tmp_path: Path) -> None:
+def test_a_query_resumes_after_the_last_durable_record(spark_session: SparkSession, tmp_path: Path) -> None:
     """Through stops, with a server that cuts each connection within a record."""
     count = 40
 
@@ -229,10 +230,10 @@ def test_a_query_goes_on_after_the_last_durable_record(spark_session: SparkSessi
 def test_a_query_loses_only_records_that_share_the_last_cursor(
     place: int, missed: int, spark_session: SparkSession, tmp_path: Path
 ) -> None:
-    """Over a cut, a restart and a cut within a record, each where it stands in eight records with five times.
+    """Across a cut, a restart and a cut within a record, at each place in eight records with five times.
 
-    The server takes a cursor as "after this one". Where the next record has another, none is lost; those that
-    share it with the last one that came do not come any more, and none comes twice.
+    The server resumes strictly after a cursor. If the next record has another cursor, none is lost. Records
+    that share the cursor of the last record that arrived are lost, and none is repeated.
     """
     count = 100
     faults = [Cut(16 + place), Stall(40 + place), CutMidRecord(64 + place)]
@@ -247,13 +248,13 @@ def test_a_query_loses_only_records_that_share_the_last_cursor(
         assert sim.faults_come == faults
         resumed = [{"since_mtime": str(sim.record(fault.after - 1)["mtime"])} for fault in faults]
         assert [request.query for request in sim.requests] == [{}, *resumed]
-        assert {sim.record(n)["mtime"] for n in lost} <= {int(asked["since_mtime"]) for asked in resumed}
+        assert {sim.record(n)["mtime"] for n in lost} <= {int(query["since_mtime"]) for query in resumed}
         assert [one[0] for one in checkpoint.sink.rows] == [
             sim.line(n).decode().rstrip("\n") for n in range(count) if n not in lost
         ]
 
 
-def test_a_server_that_is_not_ours_is_read_to_its_end_over_connections_and_restarts(
+def test_a_starlette_server_is_read_to_its_end_across_connections_and_restarts(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:
     with starlette_server(tmp_path) as url:
@@ -267,8 +268,8 @@ def test_a_server_that_is_not_ours_is_read_to_its_end_over_connections_and_resta
 
 
 def words_of(line: bytes) -> list[tuple[int, str]]:
-    found = json.loads(line)
-    return [(found["meta"]["offset"], word) for word in found["word"].split()]
+    fields = json.loads(line)
+    return [(fields["meta"]["offset"], word) for word in fields["word"].split()]
 
 
 @pytest.mark.parametrize(
@@ -281,9 +282,9 @@ def words_of(line: bytes) -> list[tuple[int, str]]:
             1,
         ),
     ],
-    ids=["binary", "a function of one's own"],
+    ids=["binary", "a function"],
 )
-def test_a_query_has_the_rows_that_a_decoder_makes(
+def test_a_query_gets_the_rows_of_a_decoder(
     stream: Callable[..., RunningStream], options: dict[str, Any], rows: list[Any], bad: int
 ) -> None:
     with serving(lambda e: e.stream(KIND, lines(1, 1) + b"\xff {\n" + lines(2, 2))) as server:
@@ -292,20 +293,20 @@ def test_a_query_has_the_rows_that_a_decoder_makes(
         assert query.feeds[0].bad_rows == bad
 
 
-def test_an_available_now_query_ends_when_all_was_read(stream: Callable[..., RunningStream]) -> None:
+def test_an_available_now_query_ends_when_caught_up(stream: Callable[..., RunningStream]) -> None:
     def handler(exchange: Exchange) -> None:
         start = int(exchange.query.get("after", 0)) + 1
         exchange.stream(KIND, lines(start, min(start + 9, 25)))
 
     with serving(handler) as server:
         source = resumable(server.url, decode="json", schema="word STRING")
-        found = stream(source, available_now=True, available_now_wait="50s").done()
-    assert [one.word for one in found] == [f"Grüße {n}" for n in range(1, 26)]
+        rows = stream(source, available_now=True, available_now_wait="50s").done()
+    assert [one.word for one in rows] == [f"Grüße {n}" for n in range(1, 26)]
 
 
-def test_a_query_takes_the_format_and_its_options(spark_session: SparkSession) -> None:
-    hw.attach(spark_session)
+def test_a_query_uses_the_format_and_its_options(spark_session: SparkSession) -> None:
     with serving(gone) as server:
+        hw.attach(spark_session)
         reader = (
             spark_session.readStream.format("ndjson")
             .option("url", server.url)

@@ -81,12 +81,12 @@ def lines(url: str, count: int | None = None, **more: Any) -> list[bytes]:
         return list(itertools.islice(reply.iter_lines(chunk_size=None), count))
 
 
-def ids(found: list[bytes]) -> list[int]:
-    return [json.loads(line)["rsvp_id"] for line in found]
+def ids(records: list[bytes]) -> list[int]:
+    return [json.loads(line)["rsvp_id"] for line in records]
 
 
 def events(url: str, count: int, **more: Any) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = []
+    received: list[dict[str, str]] = []
     with response(url, **more) as reply:
         assert reply.status_code == 200, reply.text
         event: dict[str, str] = {}
@@ -95,15 +95,15 @@ def events(url: str, count: int, **more: Any) -> list[dict[str, str]]:
             if line and not line.startswith(b":"):
                 event[name] = value
             elif event:
-                found.append(event)
+                received.append(event)
                 event = {}
-            if len(found) == count:
+            if len(received) == count:
                 break
-    return found
+    return received
 
 
-def offsets(found: list[dict[str, str]]) -> list[int]:
-    return [json.loads(event["data"])["meta"]["offset"] for event in found]
+def offsets(received: list[dict[str, str]]) -> list[int]:
+    return [json.loads(event["data"])["meta"]["offset"] for event in received]
 
 
 # Records
@@ -157,20 +157,20 @@ def test_records_are_sent_at_their_rate() -> None:
 def test_times_never_go_back_and_the_first_record_from_a_time_is_found(rate: float, n: int, off: int) -> None:
     timeline = Timeline(rate, None, START)
     moment = timeline.stamp(n) + off
-    found = timeline.first_from(moment)
+    first = timeline.first_from(moment)
     assert timeline.stamp(n) <= timeline.stamp(n + 1)
-    assert timeline.stamp(found) >= moment
-    assert found == 0 or timeline.stamp(found - 1) < moment
+    assert timeline.stamp(first) >= moment
+    assert first == 0 or timeline.stamp(first - 1) < moment
 
 
 def test_after_finish_no_more_records_are_made() -> None:
     with RsvpSim(rate=500) as sim, response(f"{sim.url}?since_count=9999") as reply:
-        found = reply.iter_lines(chunk_size=None)
-        next(found)
+        received = reply.iter_lines(chunk_size=None)
+        next(received)
         total = sim.finish()
         wait_until(lambda: len(sim.sent) == total, lambda: sim.sent)
         assert sim.timeline.made == total
-        assert ids(list(itertools.islice(found, total - 1))) == [
+        assert ids(list(itertools.islice(received, total - 1))) == [
             sim.record(n)["rsvp_id"] for n in range(1, total)
         ]
 
@@ -221,9 +221,9 @@ def test_the_rsvp_feed_refuses_bad_requests_with_a_reason(query: str, status: in
 
 def test_an_event_id_contains_the_position_in_each_topic() -> None:
     with WikimediaSim(rate=0, count=24, start=START) as sim:
-        found = events(sim.url.replace("recentchange", "recentchange,page-create"), 22)
-        id, data = json.loads(found[-1]["id"]), json.loads(found[-1]["data"])
-    assert {event["event"] for event in found} == {"message"}
+        received = events(sim.url.replace("recentchange", "recentchange,page-create"), 22)
+        id, data = json.loads(received[-1]["id"]), json.loads(received[-1]["data"])
+    assert {event["event"] for event in received} == {"message"}
     assert id == [
         {"topic": "eqiad.mediawiki.recentchange", "partition": 0, "offset": 1_000_020},
         {"topic": "codfw.mediawiki.recentchange", "partition": 0, "offset": -1},
@@ -232,7 +232,7 @@ def test_an_event_id_contains_the_position_in_each_topic() -> None:
     ]
     assert data["meta"]["topic"] == "eqiad.mediawiki.recentchange"
     assert data["meta"]["dt"].startswith("2024-05-31T12:00:00.")
-    assert sum(json.loads(event["data"])["meta"]["domain"] == "canary" for event in found) == 1
+    assert sum(json.loads(event["data"])["meta"]["domain"] == "canary" for event in received) == 1
 
 
 @pytest.mark.parametrize("streams", ["recentchange", "recentchange,revision-create,page-create"])
@@ -240,20 +240,20 @@ def test_each_event_s_id_leads_to_the_next_event(streams: str) -> None:
     with WikimediaSim(rate=0, count=60) as sim:
         url = sim.url.replace("recentchange", streams)
         total = len([n for n in range(60) if sim.record(n)["meta"]["stream"].split(".")[1] in streams])
-        found = events(url, total)
+        received = events(url, total)
         for n in range(total - 1):
-            (following,) = events(url, 1, headers={"Last-Event-ID": found[n]["id"]})
-            assert following == found[n + 1]
+            (following,) = events(url, 1, headers={"Last-Event-ID": received[n]["id"]})
+            assert following == received[n + 1]
 
 
 def test_ids_by_timestamp_are_shared_and_resuming_skips_events_that_share_one() -> None:
     """As in the public service."""
     with WikimediaSim(rate=0, count=12, ids="timestamp", start=START) as sim:
-        found = events(sim.url, 8)
-        shared = [n for n in range(7) if found[n]["id"] == found[n + 1]["id"]]
+        received = events(sim.url, 8)
+        shared = [n for n in range(7) if received[n]["id"] == received[n + 1]["id"]]
         assert shared
-        (following,) = events(sim.url, 1, headers={"Last-Event-ID": found[shared[0]]["id"]})
-        assert following not in found[: shared[0] + 2]
+        (following,) = events(sim.url, 1, headers={"Last-Event-ID": received[shared[0]]["id"]})
+        assert following not in received[: shared[0] + 2]
 
 
 def test_since_is_a_time_in_milliseconds_or_in_iso_8601() -> None:
@@ -353,17 +353,17 @@ def test_records_are_repeated_and_skipped() -> None:
 
 def test_repeats_and_skips_count_only_events_of_the_requested_streams() -> None:
     with WikimediaSim(rate=0, count=24, faults=[Repeat(6, count=3), Skip(10, count=2)]) as sim:
-        found = [offset - 1_000_000 for offset in offsets(events(sim.url, 21))]
-        assert found == [0, 1, 2, 3, 4, 2, 3, 4, 5, 6, 7, 8, *range(11, 20)][:21]
+        numbers = [offset - 1_000_000 for offset in offsets(events(sim.url, 21))]
+        assert numbers == [0, 1, 2, 3, 4, 2, 3, 4, 5, 6, 7, 8, *range(11, 20)][:21]
 
 
 @pytest.mark.parametrize("kind", [RsvpSim, WikimediaSim])
 def test_a_bad_record_is_not_json_and_replaces_no_other(kind: Any) -> None:
     with kind(rate=0, count=6, faults=[BadRecord(2), End(5)]) as sim:
         text = read_all(sim.url)[0].decode()
-        found = [line.removeprefix("data: ") for line in text.splitlines() if re.match(r"(data: )?{", line)]
-        bad = [n for n, line in enumerate(found) if not is_json(line)]
-        assert (bad, len(found) - 1) == ([2], len(sim.sent))
+        records = [line.removeprefix("data: ") for line in text.splitlines() if re.match(r"(data: )?{", line)]
+        bad = [n for n, line in enumerate(records) if not is_json(line)]
+        assert (bad, len(records) - 1) == ([2], len(sim.sent))
 
 
 def is_json(text: str) -> bool:
@@ -381,11 +381,11 @@ def test_a_stall_ends_after_its_time_or_with_its_reader_or_with_the_simulator() 
         assert len(lines(sim.url, 2)) == 2
     sim = RsvpSim(rate=0, count=6, faults=[Stall(2)])
     with response(sim.url) as reply:
-        found = reply.iter_lines(chunk_size=None)
-        assert next(found)
+        received = reply.iter_lines(chunk_size=None)
+        assert next(received)
         sim.close()
         with pytest.raises(BROKEN):
-            list(found)
+            list(received)
 
 
 def test_requests_get_error_statuses_and_redirects() -> None:
@@ -516,5 +516,5 @@ def test_the_schema_has_all_fields_of_the_records() -> None:
     schema = struct_type(hw.RSVP_SCHEMA)
     assert {key for record in records for key in record} == set(schema.names)
     for name in ("venue", "member", "event", "group"):
-        found = {key for record in records for key in record.get(name, {})}
-        assert found == set(schema[name].dataType.names)
+        names = {key for record in records for key in record.get(name, {})}
+        assert names == set(schema[name].dataType.names)

@@ -1,4 +1,7 @@
-"""The source `sse`: the standard to the letter, cuts, repeats and gaps, and restarts of a query."""
+"""The source `sse`: the standard to the letter, cuts, repeats and gaps, and restarts of a query.
+
+The parser is private and has no I/O: it is tested here directly, with every split of its input.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from http_server import Exchange, chunked, serving, till
+from http_server import Exchange, chunked, serving
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import wait_until
 from pyspark.sql import SparkSession
 from servers import starlette_server
 from test_log import Checkpointed
@@ -34,11 +38,11 @@ KIND = "text/event-stream"
 
 def parsed(*chunks: bytes) -> list[tuple[str, str, str | None]]:
     stream = EventStream()
-    found: list[tuple[str, str, str | None]] = []
+    result: list[tuple[str, str, str | None]] = []
     for chunk in chunks:
         events = stream.feed(chunk)
-        found += zip(events.data.to_pylist(), events.event.to_pylist(), events.id, strict=True)
-    return found
+        result += zip(events.data.to_pylist(), events.event.to_pylist(), events.id, strict=True)
+    return result
 
 
 # The standard
@@ -63,7 +67,7 @@ def parsed(*chunks: bytes) -> list[tuple[str, str, str | None]]:
             [("73857293", "add", None), ("2153", "remove", None), ("113411", "add", None)],
         ),
     ],
-    ids=["stocks", "test stream", "empty data", "blank", "kinds"],
+    ids=["stocks", "test stream", "empty data", "leading space", "event types"],
 )
 def test_the_examples_of_the_standard(text: str, events: list[Any]) -> None:
     assert parsed(text.encode()) == events
@@ -94,7 +98,7 @@ def test_the_examples_of_the_standard(text: str, events: list[Any]) -> None:
         ),
     ],
 )
-def test_what_the_standard_says_of_odd_streams(text: bytes, events: list[Any]) -> None:
+def test_unusual_streams_are_parsed_as_the_standard_says(text: bytes, events: list[Any]) -> None:
     assert parsed(text) == events
     assert parsed(*(bytes([byte]) for byte in text)) == events
 
@@ -108,22 +112,22 @@ def test_what_the_standard_says_of_odd_streams(text: bytes, events: list[Any]) -
         (b"retry: x\n\n", None),
     ],
 )
-def test_retry_counts_with_and_without_data_if_it_is_a_number(text: bytes, seconds: float | None) -> None:
+def test_retry_counts_with_or_without_data_if_it_is_a_number(text: bytes, seconds: float | None) -> None:
     stream = EventStream()
     stream.feed(b"data: y\n\n" + text)
     assert stream.retry == seconds
 
 
 def by_the_standard(data: bytes) -> list[tuple[str, str, str | None]]:
-    """The standard's own words, line by line; slow, and independent of what it is compared with."""
+    """The algorithm of the standard, line by line: slow, and independent of the code under test."""
     text = data.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    found, values, kind, last_id = [], [], "", ""
+    result, values, kind, last_id = [], [], "", ""
     for line in text.split("\n")[:-1]:
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if not line:
             if values:
-                found.append(("\n".join(values), kind or "message", last_id or None))
+                result.append(("\n".join(values), kind or "message", last_id or None))
             values, kind = [], ""
         elif name == "data":
             values.append(value)
@@ -131,7 +135,7 @@ def by_the_standard(data: bytes) -> list[tuple[str, str, str | None]]:
             kind = value
         elif name == "id" and "\0" not in value:
             last_id = value
-    return found
+    return result
 
 
 LINES = st.sampled_from(
@@ -145,7 +149,9 @@ ENDS = st.sampled_from(["\n", "\r", "\r\n"])
 
 
 @given(st.lists(st.tuples(LINES, ENDS), max_size=30), st.booleans(), st.randoms())
-def test_any_stream_is_read_as_the_standard_says_however_it_is_cut(lines: Any, mark: bool, dice: Any) -> None:
+def test_any_stream_is_parsed_as_the_standard_says_however_it_is_split(
+    lines: Any, mark: bool, dice: Any
+) -> None:
     data = ("\ufeff" * mark + "".join(line + end for line, end in lines)).encode()
     chunks, at = [], 0
     while at < len(data):
@@ -158,7 +164,7 @@ def test_any_stream_is_read_as_the_standard_says_however_it_is_cut(lines: Any, m
 @given(
     st.integers(1, 20), st.permutations(["data: ü", "id: 7", "event: e"]), st.integers(0, 2), st.booleans()
 )
-def test_events_that_look_alike_are_read_the_same_way_fast(
+def test_uniform_events_are_parsed_as_the_standard_says(
     count: int, fields: list[str], left_out: int, odd: bool
 ) -> None:
     event = "\n".join(fields[left_out:]) + "\n\n"
@@ -170,8 +176,8 @@ VALUES = st.sampled_from(["x", " x", "", " ", "ü🌍", "a: b", "data: x", "\0",
 
 
 @st.composite
-def nearly_alike(draw: st.DrawFn) -> bytes:
-    """Events with the same fields, most of which have the same blanks too."""
+def nearly_uniform(draw: st.DrawFn) -> bytes:
+    """Events with the same fields, most of them with the same spacing."""
     names = draw(st.permutations(["data", "event", "id"]))[draw(st.integers(0, 2)) :]
     begins = {name: draw(st.sampled_from([":", ": "])) for name in names}
     text = ""
@@ -182,22 +188,26 @@ def nearly_alike(draw: st.DrawFn) -> bytes:
     return text.encode()
 
 
-@given(nearly_alike(), st.integers(1, 2000))
-def test_events_taken_apart_by_column_are_those_of_the_standard(block: bytes, step: int) -> None:
+@given(nearly_uniform(), st.integers(1, 2000))
+def test_events_parsed_by_column_are_those_of_the_standard(block: bytes, step: int) -> None:
     expected = by_the_standard(block)
     assert parsed(*(block[at : at + step] for at in range(0, len(block), step))) == expected
-    if (found := parse_uniform(block, None)) is not None:
-        assert [*zip(found.data.to_pylist(), found.event.to_pylist(), found.id, strict=True)] == expected
-        found.data.validate(full=True)
+    if (parsed_events := parse_uniform(block, None)) is not None:
+        assert [
+            *zip(
+                parsed_events.data.to_pylist(), parsed_events.event.to_pylist(), parsed_events.id, strict=True
+            )
+        ] == expected
+        parsed_events.data.validate(full=True)
 
 
 @pytest.mark.parametrize("fields", ["data: ü {}", "id:{}\ndata:{}", "event: e{}\nid: {}\ndata: {}"])
-def test_a_busy_server_s_events_are_taken_apart_by_column(fields: str) -> None:
+def test_events_of_a_busy_server_are_parsed_by_column(fields: str) -> None:
     text = "".join(f"{fields}\n\n".replace("{}", str(n)) for n in range(100)).encode()
-    found = parse_uniform(text, "before")
-    assert found is not None
-    assert found.records[99] == fields.rpartition(":")[2].strip().replace("{}", "99").encode()
-    assert found.id == ([str(n) for n in range(100)] if "id" in fields else ["before"] * 100)
+    parsed_events = parse_uniform(text, "before")
+    assert parsed_events is not None
+    assert parsed_events.records[99] == fields.rpartition(":")[2].strip().replace("{}", "99").encode()
+    assert parsed_events.id == ([str(n) for n in range(100)] if "id" in fields else ["before"] * 100)
 
 
 # Ids
@@ -222,7 +232,7 @@ def test_a_repeat_has_id_and_data_of_an_earlier_event() -> None:
     assert known.drop_repeats(events(None, None)).id == [None, None]
 
 
-def test_the_event_to_go_on_after_is_a_repeat_at_the_beginning() -> None:
+def test_the_event_to_resume_after_is_a_repeat_at_the_beginning() -> None:
     known = REPEAT_FILTERS["any"]("a")
     assert known.drop_repeats(events("a")).id == []
     assert known.drop_repeats(events("a", "b", "a")).id == ["b", "a"]
@@ -236,7 +246,7 @@ def test_the_memory_for_ids_is_bounded() -> None:
     assert known.drop_repeats(events("1")).id == ["1"]
 
 
-def test_the_memory_for_data_is_bounded_and_repeats_of_what_is_not_kept_are_known() -> None:
+def test_the_memory_for_data_is_bounded_and_repeats_of_discarded_data_are_recognized() -> None:
     known = REPEAT_FILTERS["any"](None)
     heavy = "x" * (1 << 20)
     before = pa.total_allocated_bytes()
@@ -249,14 +259,14 @@ def test_the_memory_for_data_is_bounded_and_repeats_of_what_is_not_kept_are_know
         assert known.drop_repeats(events(f"{n}a", f"{n}b")).id == []
 
 
-def test_events_without_an_id_of_their_own_are_no_repeats() -> None:
+def test_events_without_an_id_of_their_own_are_not_repeats() -> None:
     known = REPEAT_FILTERS["any"]("a")
     shared = Events.from_lists([b"x", b"x"], ["message"] * 2, ["a", "a"], [False, False])
     assert known.drop_repeats(shared) is shared
     assert known.drop_repeats(events("a", "b")).id == ["b"]
 
 
-def test_a_gap_in_a_sequence_is_told_with_its_numbers(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_gap_in_a_sequence_is_logged_with_its_numbers(caplog: pytest.LogCaptureFixture) -> None:
     numbers = REPEAT_FILTERS["sequence"](None)
     with caplog.at_level(logging.WARNING, "headwater.sources.sse"):
         assert numbers.drop_repeats(events("5", "6", "7")).id == ["5", "6", "7"]
@@ -266,7 +276,7 @@ def test_a_gap_in_a_sequence_is_told_with_its_numbers(caplog: pytest.LogCaptureF
     assert REPEAT_FILTERS["sequence"]("4").drop_repeats(events("4", "5")).id == ["5"]
 
 
-def test_an_id_that_is_no_number_is_no_sequence() -> None:
+def test_ids_in_sequence_must_be_integers() -> None:
     with pytest.raises(ValueError, match="the id of an event is 'x'; with ids=sequence"):
         REPEAT_FILTERS["sequence"](None).drop_repeats(events("1", "x"))
 
@@ -297,7 +307,7 @@ def read(url: str, **options: Any) -> list[Any]:
 
 
 def gone(exchange: Exchange) -> None:
-    exchange.answer(204)
+    exchange.respond(204)
 
 
 def after(exchange: Exchange, count: int = 12) -> bytes:
@@ -309,32 +319,32 @@ def test_events_come_with_their_names_ids_and_time() -> None:
     before = datetime.now(timezone.utc)
     with serving(lambda e: e.stream(KIND + "; charset=utf-8", event(1)), gone) as server:
         (item,) = list(sse(server.url, retry=SOON).read(None))
-    (found,) = item.rows.to_pylist()
-    assert (found["data"], found["event"], found["id"]) == row(1)
-    assert before <= found["arrived"] <= datetime.now(timezone.utc)
+    (event_row,) = item.rows.to_pylist()
+    assert (event_row["data"], event_row["event"], event_row["id"]) == row(1)
+    assert before <= event_row["arrived"] <= datetime.now(timezone.utc)
     assert item.cursor == "1"
     assert server.requests[0].headers["accept"] == KIND
     assert "last-event-id" not in server.requests[0].headers
     assert server.requests[1].headers["last-event-id"] == "1"
 
 
-def test_metadata_adds_the_headers_of_the_answer() -> None:
+def test_metadata_adds_the_headers_of_the_response() -> None:
     with serving(lambda e: e.stream(KIND, b"id: 4\ndata: {}\n\n", X_Some="thing"), gone) as server:
         options: dict[str, Any] = {"decode": "json", "schema": "n INT", "metadata": True}
-        found = list(sse(server.url, retry=SOON, **options))
+        rows = list(sse(server.url, retry=SOON, **options))
         assert sse(server.url, **options).schema.names == ["n", "event", "id", "arrived", "headers"]
-    (one,) = [dict(one, headers=dict(one["headers"])) for one in found]
+    (one,) = [dict(one, headers=dict(one["headers"])) for one in rows]
     assert (one["n"], one["event"], one["id"]) == (None, "message", "4")
     assert one["headers"]["x-some"] == "thing"
 
 
-def test_json_gives_the_columns_of_the_schema_only() -> None:
+def test_json_gives_only_the_columns_of_the_schema() -> None:
     with serving(lambda e: e.stream(KIND, b'data: {"n": 1}\n\ndata: {"n":\ndata: 2}\n\n'), gone) as server:
         assert list(sse(server.url, decode="json", schema="n INT", retry=SOON)) == [{"n": 1}, {"n": 2}]
 
 
 @pytest.mark.parametrize("cut", range(1, len(event(1)) + 1, 4))
-def test_a_cut_within_an_event_costs_nothing_and_repeats_nothing(cut: int) -> None:
+def test_a_cut_within_an_event_loses_and_repeats_nothing(cut: int) -> None:
     def handler(exchange: Exchange) -> None:
         rest = after(exchange)
         if not rest:
@@ -346,7 +356,7 @@ def test_a_cut_within_an_event_costs_nothing_and_repeats_nothing(cut: int) -> No
         assert read(server.url) == [row(n) for n in range(1, 13)]
 
 
-def test_a_cut_within_the_head_is_tried_again() -> None:
+def test_a_cut_within_the_headers_is_retried() -> None:
     head = f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: {KIND}".encode()
     for cut in (3, 11, 20, 40, 50, len(head)):
         with serving(
@@ -355,7 +365,7 @@ def test_a_cut_within_the_head_is_tried_again() -> None:
             assert read(server.url) == [row(1)]
 
 
-def test_repeats_are_dropped_on_one_connection_and_over_many() -> None:
+def test_repeats_are_dropped_within_one_connection_and_across_connections() -> None:
     first = b"".join(map(event, (1, 2, 2, 3)))
     second = b"".join(map(event, (2, 3, 4)))
     with serving(lambda e: e.stream(KIND, first), lambda e: e.stream(KIND, second), gone) as server:
@@ -364,13 +374,13 @@ def test_repeats_are_dropped_on_one_connection_and_over_many() -> None:
         assert len(read(server.url, ids="free")) == 7
 
 
-def test_skips_are_told_by_ids_in_sequence(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_events_are_logged_with_ids_in_sequence(caplog: pytest.LogCaptureFixture) -> None:
     with serving(lambda e: e.stream(KIND, event(1), event(4)), gone) as server:
         assert read(server.url, ids="sequence") == [row(1), row(4)]
     assert "events 2 to 3 are missing" in caplog.text
 
 
-def test_an_empty_id_takes_the_last_one_back() -> None:
+def test_an_empty_id_resets_the_last_one() -> None:
     with serving(lambda e: e.stream(KIND, b"id: 1\ndata: x\n\nid\ndata: y\n\n"), gone) as server:
         assert read(server.url) == [("x", "message", "1"), ("y", "message", None)]
     assert "last-event-id" not in server.requests[1].headers
@@ -383,14 +393,14 @@ def test_a_cursor_that_is_json_is_sent_as_json() -> None:
     assert json.loads(server.requests[0].headers["last-event-id"]) == cursor
 
 
-def test_retry_of_the_server_is_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_sets_the_pause_with_retry(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(lambda e: e.stream(KIND, b"retry: 100\ndata: x\n\n"), gone) as server:
         begun = monotonic()
         read(server.url, retry=timedelta(hours=1))
         assert monotonic() - begun < 30
 
 
-def test_204_ends_for_good() -> None:
+def test_204_ends_the_source() -> None:
     with serving(gone) as server:
         assert read(server.url) == []
     assert len(server.requests) == 1
@@ -400,7 +410,7 @@ def test_204_ends_for_good() -> None:
 @pytest.mark.parametrize("body", [b"data: x\n\n", b""])
 def test_another_content_type_fails(kind: str, body: bytes) -> None:
     refused = pytest.raises(HttpError, match=f"'{kind}', it must be text/event-stream")
-    with serving(lambda e: e.answer(200, body, Content_Type=kind)) as server, refused:
+    with serving(lambda e: e.respond(200, body, Content_Type=kind)) as server, refused:
         read(server.url)
     assert len(server.requests) == 1
 
@@ -413,7 +423,7 @@ def test_an_event_that_is_too_long_fails(tail: bytes) -> None:
         read(server.url, max_record_bytes=1000)
 
 
-def test_an_event_is_given_when_its_blank_line_has_come() -> None:
+def test_an_event_is_yielded_when_its_blank_line_has_arrived() -> None:
     steps = threading.Semaphore(0)
 
     def handler(exchange: Exchange) -> None:
@@ -425,12 +435,12 @@ def test_an_event_is_given_when_its_blank_line_has_come() -> None:
 
     with serving(handler) as server:
         source = sse(server.url)
-        found = rows_of(source)
+        rows = rows_of(source)
         for number in range(1, 4):
             steps.release()
-            assert next(found) == row(number)
+            assert next(rows) == row(number)
         source.close()
-        assert list(found) == []
+        assert list(rows) == []
 
 
 @pytest.mark.parametrize(
@@ -444,12 +454,12 @@ def test_an_event_is_given_when_its_blank_line_has_come() -> None:
         ({"idle_timeout": timedelta(0)}, "idle_timeout"),
     ],
 )
-def test_wrong_options_are_told_before_anything_is_asked(options: dict[str, Any], why: str) -> None:
+def test_wrong_options_are_reported_before_anything_is_requested(options: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         sse(**{"url": "https://example.org/", **options})
 
 
-def test_headers_are_sent_and_not_shown() -> None:
+def test_headers_are_sent_and_not_displayed() -> None:
     with serving(gone) as server:
         source = sse(server.url, headers="Authorization: Bearer hush")
         assert list(source) == []
@@ -459,11 +469,11 @@ def test_headers_are_sent_and_not_shown() -> None:
 
 @contextmanager
 def reading(source: Any) -> Iterator[list[Any]]:
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.extend(rows_of(source)))
+    rows: list[Any] = []
+    thread = threading.Thread(target=lambda: rows.extend(rows_of(source)))
     thread.start()
     try:
-        yield found
+        yield rows
     finally:
         begun = monotonic()
         source.close()
@@ -482,21 +492,21 @@ def waiting(exchange: Exchange) -> None:
 
 
 def busy(exchange: Exchange) -> None:
-    exchange.answer(503, Retry_After="500")
+    exchange.respond(503, Retry_After="500")
 
 
 @pytest.mark.parametrize(
-    "state", [silent, waiting, busy], ids=["no answer", "waiting for bytes", "backing off"]
+    "state", [silent, waiting, busy], ids=["no response", "waiting for bytes", "backing off"]
 )
 def test_close_from_another_thread_ends_a_read(state: Callable[[Exchange], None]) -> None:
     with serving(state) as server, reading(sse(server.url)):
-        till(lambda: server.requests, "the request")
+        wait_until(lambda: bool(server.requests), lambda: server.requests)
 
 
 # In a query
 
 
-def test_a_query_goes_on_after_the_last_durable_event(spark_session: SparkSession, tmp_path: Path) -> None:
+def test_a_query_resumes_after_the_last_durable_event(spark_session: SparkSession, tmp_path: Path) -> None:
     """Through stops, with a server that cuts each connection within an event."""
     count = 40
 
@@ -513,12 +523,12 @@ def test_a_query_goes_on_after_the_last_durable_event(spark_session: SparkSessio
             with checkpoint.running(sse(server.url, retry=SOON)) as query:
                 checkpoint.until(query, limit)
     assert checkpoint.sink.rows == [row(n) for n in range(1, count + 1)]
-    asked = [exchange.headers.get("last-event-id") for exchange in server.requests]
-    assert asked[0] is None
-    assert None not in asked[1:]
+    last_ids = [exchange.headers.get("last-event-id") for exchange in server.requests]
+    assert last_ids[0] is None
+    assert None not in last_ids[1:]
 
 
-def test_bad_rows_of_a_query_go_by_its_policy(stream: Callable[..., RunningStream]) -> None:
+def test_on_bad_row_decides_what_happens_to_bad_rows(stream: Callable[..., RunningStream]) -> None:
     def handler(exchange: Exchange) -> None:
         exchange.stream(KIND, b'data: {"n": 1}\n\ndata: oops\n\ndata: {"n": 3}\n\n')
 
@@ -529,21 +539,21 @@ def test_bad_rows_of_a_query_go_by_its_policy(stream: Callable[..., RunningStrea
         assert "oops" in stream(source).failure()
 
 
-def test_a_query_takes_the_format_and_the_schema_of_spark(spark_session: SparkSession) -> None:
-    hw.attach(spark_session)
+def test_a_query_uses_the_format_and_the_schema_of_spark(spark_session: SparkSession) -> None:
     with serving(lambda e: e.stream(KIND, b'data: {"n": 1}\n\n'), gone) as server:
+        hw.attach(spark_session)
         reader = spark_session.readStream.format("sse").schema("n INT").option("decode", "json")
         assert reader.option("url", server.url).load().schema.simpleString() == "struct<n:int>"
 
 
 def test_a_failure_shows_no_secret(stream: Callable[..., RunningStream]) -> None:
-    with serving(lambda e: e.answer(401, e.headers["authorization"].encode())) as server:
-        said = stream(sse(server.url, headers="Authorization: Bearer hush-hush")).failure()
-    assert "answers 401" in said
-    assert "hush" not in said
+    with serving(lambda e: e.respond(401, e.headers["authorization"].encode())) as server:
+        message = stream(sse(server.url, headers="Authorization: Bearer hush-hush")).failure()
+    assert "responds with status 401" in message
+    assert "hush" not in message
 
 
-def test_the_first_rows_of_an_endless_stream_are_enough() -> None:
+def test_the_first_rows_of_an_endless_stream_can_be_read() -> None:
     def endless(exchange: Exchange) -> None:
         exchange.stream(KIND, *(event(n) for n in range(1, 100)), end=False)
         exchange.hang()
@@ -552,7 +562,7 @@ def test_the_first_rows_of_an_endless_stream_are_enough() -> None:
         assert [one["id"] for one in islice(sse(server.url), 5)] == ["1", "2", "3", "4", "5"]
 
 
-def test_a_server_that_is_not_ours_is_read_to_its_end_over_connections_and_restarts(
+def test_a_starlette_server_is_read_to_its_end_across_connections_and_restarts(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:
     with starlette_server(tmp_path) as url:

@@ -1,4 +1,4 @@
-"""`sse` against the simulator of Wikimedia's EventStreams, which says what it sent."""
+"""`sse` against the simulator of Wikimedia's EventStreams, which knows what it sent."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def source(sim: WikimediaSim, streams: str = STREAMS, **options: Any) -> Any:
 
 
 def different(sim: WikimediaSim) -> list[Any]:
-    """What the simulator says that it sent, each record once, in order."""
+    """The records that the simulator sent, without repeats, in order."""
     return [sim.record(n) for n in dict.fromkeys(sim.sent)]
 
 
@@ -60,7 +60,7 @@ FAULTS = [
 
 @pytest.mark.parametrize("ids", ["offset", "timestamp"])
 @pytest.mark.parametrize("planned", FAULTS, ids=lambda planned: type(planned).__name__)
-def test_a_fault_costs_no_event_and_repeats_none(planned: Fault, ids: Any) -> None:
+def test_a_fault_loses_and_repeats_no_event(planned: Fault, ids: Any) -> None:
     with WikimediaSim(seed=2, rate=0, count=48, faults=[planned], ids=ids) as sim:
         events = list(itertools.islice(source(sim, idle_timeout=timedelta(seconds=0.5)), 44))
         assert [json.loads(data_of(event)) for event in events] == different(sim)
@@ -71,14 +71,14 @@ def data_of(row: Any) -> str:
     return str(row["data"] if isinstance(row, dict) else row[0])
 
 
-def test_cut_after_every_event_none_of_those_that_share_a_time_is_lost() -> None:
+def test_with_a_cut_after_every_event_no_event_that_shares_a_time_is_lost() -> None:
     with WikimediaSim(seed=2, rate=0, count=200, faults=[Cut(n) for n in range(200)], ids="timestamp") as sim:
         events = list(itertools.islice(source(sim), 183))
         assert len({sim.timeline.stamp(n) for n in range(200)}) < 200, "no two events share a time"
         assert [json.loads(data_of(event)) for event in events] == different(sim)
 
 
-def test_canary_events_are_left_out_by_their_domain(stream: Stream) -> None:
+def test_canary_events_can_be_filtered_by_their_domain(stream: Stream) -> None:
     def changes(frame: DataFrame) -> DataFrame:
         domain = F.get_json_object("data", "$.meta.domain")
         return frame.withColumn("domain", domain).where("domain <> 'canary'")
@@ -95,7 +95,7 @@ def test_canary_events_are_left_out_by_their_domain(stream: Stream) -> None:
 def test_restarts_of_the_query_lose_and_repeat_nothing(
     ids: Any, spark_session: SparkSession, tmp_path: Path
 ) -> None:
-    """Each query reads up to a stall; the next one finds its connection cut before it comes to another."""
+    """Each query reads up to a stall; the next one is cut before it reaches another."""
     stalls = [Stall(after) for after in (48, 96, 144)]
     faults = [Cut(20), CutMidRecord(70), Repeat(90), Reset(110), CutMidCharacter(160)]
     checkpoint = Checkpointed(spark_session, tmp_path)
@@ -112,10 +112,10 @@ def test_restarts_of_the_query_lose_and_repeat_nothing(
 
 
 @pytest.mark.parametrize("written", ["2024-05-31T12:00:00.010Z", "1717156800010"])
-def test_since_says_where_the_first_start_begins_and_the_last_id_all_others(
+def test_the_first_start_begins_at_since_and_later_ones_resume_after_the_last_id(
     written: str, spark_session: SparkSession, tmp_path: Path
 ) -> None:
-    """The server is told both after a cut, and after a restart, and begins nowhere twice."""
+    """After a cut and after a restart the server gets both, and the id counts."""
     start = datetime(2024, 5, 31, 12, tzinfo=timezone.utc)
     faults = [Cut(20), Stall(48)]
     checkpoint = Checkpointed(spark_session, tmp_path)

@@ -1,12 +1,12 @@
-"""For tests of sources: a source that follows a script, and a fixture that runs a query to a condition.
+"""Tools for testing sources: a scripted source, and a pytest fixture that runs a query to a condition.
 
-In a test's conftest.py:
+In conftest.py:
 
     from headwater.testing import stream  # the fixture
 
 In a test:
 
-    def test_a_failing_feed_is_started_again(stream):
+    def test_a_failing_feed_is_restarted(stream):
         query = stream(ListSource([1, FAIL, 2]), on_error="restart")
         assert query.rows(2) == [(1,), (2,)]
 """

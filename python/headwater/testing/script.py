@@ -1,4 +1,4 @@
-"""A source whose rows, and faults, are a list."""
+"""A source whose rows and faults are items of a list."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Fail:
 
 
 class _Mark:
-    """One of a kind, known by its identity."""
+    """An item with a special meaning, compared by identity."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -32,7 +32,7 @@ class _Mark:
 
 
 FAIL: Final = _Fail()
-"""Here the feed raises a RuntimeError, or with `FAIL(error)` that; started again, it goes on behind it.
+"""The feed raises a RuntimeError, or `error` with `FAIL(error)`. When restarted, it continues after it.
 
 >>> rows = iter(ListSource([1, FAIL(OSError("gone")), 2]))
 >>> try:
@@ -43,7 +43,7 @@ failed: gone
 """
 
 PAUSE: Final = _Mark("PAUSE")
-"""Here the feed waits until the test calls `go_on()` of the source.
+"""The feed waits until the test calls `go_on()` on the source.
 
 >>> source = ListSource([1, PAUSE, 2, END])
 >>> rows = iter(source)
@@ -54,7 +54,7 @@ PAUSE: Final = _Mark("PAUSE")
 """
 
 END: Final = _Mark("END")
-"""Here the feed returns. Without it, it stays open at the end of the list, as a live feed does.
+"""The feed ends. Without it, the feed stays open at the end of the list, like a live feed.
 
 >>> print(list(ListSource(["a", END, "never"])))
 ['a']
@@ -62,20 +62,20 @@ END: Final = _Mark("END")
 
 
 class _Script:
-    """The items, and how far those who read them may go; shared by all that are made of one value."""
+    """The items, and how many pauses the feeds may pass; shared by all instances made from one value."""
 
     def __init__(self, items: Iterable[Any]) -> None:
         self.items = list(items)
         self.changed = threading.Condition()
-        self.granted = 0
-        self.failed_at = threading.local()  # a feed that is started again stays in its thread
+        self.pauses_passed = 0
+        self.resume_at = threading.local()  # a feed that is restarted stays in its thread
 
 
 class ListSource(Source):
-    """Yields the items of a list, in order, and does what `FAIL`, `PAUSE` and `END` among them say.
+    """Yields the items of a list in order. `FAIL`, `PAUSE` and `END` among them control the feed.
 
-    `items` are any iterable: a row, a list of rows, an Arrow batch or `hw.CAUGHT_UP` is yielded as it is.
-    Without a schema there is one column `value`, of the type of the first item.
+    `items` may be any iterable of what a source can yield: rows, lists of rows, Arrow batches,
+    `hw.CAUGHT_UP`. Without a schema there is one column `value`, with the type of the first item.
 
     >>> words = ListSource([(1, "one"), [(2, "two"), (3, "three")], END], "id LONG, word STRING")
     >>> print(list(words))
@@ -87,39 +87,39 @@ class ListSource(Source):
     def __init__(self, items: _Script, schema: str | None = None) -> None:
         self._script = items
         self._closed = False
-        self.schema = _guess(items.items) if schema is None else schema
+        self.schema = _infer_schema(items.items) if schema is None else schema
 
     @classmethod
     def _bind(cls, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, object]:
-        """The items are no option: this source is handed over as a value, and never named in `format`."""
+        """The items are not an option: this source is passed as a value, never named in `format`."""
         bound = dict(zip(("items", "schema"), args, strict=False)) | kwargs
         items: Any = bound["items"]
         return {**bound, "items": items if isinstance(items, _Script) else _Script(items)}
 
     def read(self) -> Iterator[Any]:
-        """The items, one by one, and what is to be done between them."""
-        paused = 0
-        start = self._script.failed_at.__dict__.pop("place", 0)
-        for place, item in enumerate(self._script.items):
+        """Yields the items, and fails, pauses or ends where the list says so."""
+        pauses = 0
+        start = self._script.resume_at.__dict__.pop("index", 0)
+        for index, item in enumerate(self._script.items):
             if item is PAUSE:
-                paused += 1
-            if place < start:
+                pauses += 1
+            if index < start:
                 continue
             if item is PAUSE:
-                self._wait_for(paused)
+                self._wait_for_pause(pauses)
             elif item is END:
                 return
             elif isinstance(item, _Fail):
-                self._script.failed_at.place = place + 1
-                raise item.error or RuntimeError("FAIL, as the script says")
+                self._script.resume_at.index = index + 1
+                raise item.error or RuntimeError("FAIL in the items of a ListSource")
             else:
                 yield item
-        self._wait_for(None)
+        self._wait_for_pause(None)
 
     def go_on(self) -> None:
-        """Let all feeds of this source pass one `PAUSE` more."""
+        """Lets all feeds of this source pass one more `PAUSE`."""
         with self._script.changed:
-            self._script.granted += 1
+            self._script.pauses_passed += 1
             self._script.changed.notify_all()
 
     def close(self) -> None:
@@ -130,20 +130,22 @@ class ListSource(Source):
     def __repr__(self) -> str:
         return f"list_source({len(self._script.items)} items)"
 
-    def _wait_for(self, pause: int | None) -> None:
-        """Until that pause may be passed; None: for ever. Or until this is closed."""
+    def _wait_for_pause(self, pause: int | None) -> None:
+        """Waits until so many pauses may be passed, or, with None, until the source is closed."""
         script = self._script
         with script.changed:
-            script.changed.wait_for(lambda: self._closed or (pause is not None and script.granted >= pause))
+            script.changed.wait_for(
+                lambda: self._closed or (pause is not None and script.pauses_passed >= pause)
+            )
 
 
-def _guess(items: list[Any]) -> str:
+def _infer_schema(items: list[Any]) -> str:
     for item in items:
         if type(item) in _TYPES:
             return f"value {_TYPES[type(item)]}"
         if not isinstance(item, _Fail | _Mark):
             break
     raise TypeError(
-        "ListSource cannot tell the schema from its first item: give one, as in "
+        "ListSource cannot infer the schema from its first item: pass one, as in "
         "ListSource([…], 'id LONG, word STRING')"
     )
