@@ -92,8 +92,7 @@ class Connection:
         raw = self._raw
         try:
             while raw.length_remaining != 0:
-                # Never more than is left: http.client before 3.13 would read on behind the body.
-                data = raw.read1(min(raw.length_remaining or _MAX_READ_BYTES, _MAX_READ_BYTES), False)
+                data = raw.read1(_MAX_READ_BYTES, decode_content=False)
                 if not data:
                     break
                 self.received = True
