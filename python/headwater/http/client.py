@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from itertools import islice
@@ -90,9 +90,8 @@ class Http:
         self._max_retries = max_retries
         self._max_record_bytes = max_record_bytes
         self._now = now
-        self._backoff = Backoff(
-            first=max(0.0, retry.total_seconds()), cap=_MAX_PAUSE_SECONDS, jitter=0.5, random=random
-        )
+        self._backoff = Backoff(max(0.0, retry.total_seconds()), _MAX_PAUSE_SECONDS, random)
+        self._failures = 0  # in a row
         self._server_known = False  # it has given a good response
         self._closed = threading.Event()
         self._socket = CurrentSocket()
@@ -110,7 +109,7 @@ class Http:
                     yield connection
                     failure = connection.failure
                     if connection.received:
-                        self._backoff.reset()
+                        self._failures = 0
             except RetryableError as error:
                 failure = error
             finally:
@@ -124,7 +123,8 @@ class Http:
 
     def pause_for(self, seconds: float) -> None:
         """Sets the pause between connections to what the server asks for: 0.1 seconds to a minute."""
-        self._backoff.first = min(max(seconds, _MIN_PAUSE_SECONDS), _MAX_PAUSE_SECONDS)
+        first = min(max(seconds, _MIN_PAUSE_SECONDS), _MAX_PAUSE_SECONDS)
+        self._backoff = replace(self._backoff, first=first)
 
     def _connect(self, session: Session, request: Request) -> Connection:
         """Follows redirects, each of which is checked like the URL itself."""
@@ -189,49 +189,36 @@ class Http:
         if self._closed.is_set():
             return
         if failure is None:  # the response came to its proper end
-            self._backoff.reset()
-            self._closed.wait(self._backoff.pause())
+            self._failures = 0
+            self._closed.wait(self._backoff.delay(1))
             return
-        seconds = self._backoff.failed()
+        self._failures += 1
+        seconds = self._backoff.delay(self._failures)
         if failure.retry_after is not None:
             seconds = min(failure.retry_after, _MAX_RETRY_AFTER_SECONDS)
-        if self._max_retries is not None and self._backoff.failures > self._max_retries:
+        if self._max_retries is not None and self._failures > self._max_retries:
             raise HttpError(f"{failure}; gave up after max_retries={self._max_retries}")
         _LOG.warning("%s: %s; retrying in %.1f s", redact(self.url), failure, seconds)
         self._closed.wait(seconds)
 
 
+@dataclass(frozen=True)
 class Backoff:
-    """Pauses between attempts. Each failure in a row doubles the pause; a share of it, `jitter`, is random.
+    """Exponential back-off: the delay doubles with each failure in a row; half of it is random.
 
-    >>> backoff = Backoff(first=1.0, cap=60.0, jitter=0.5, random=lambda: 1.0)
-    >>> [backoff.failed() for _ in range(8)]
+    >>> backoff = Backoff(first=1.0, cap=60.0, random=lambda: 1.0)
+    >>> [backoff.delay(failures) for failures in range(1, 9)]
     [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
-    >>> backoff.reset()
-    >>> backoff.failed()
-    1.0
     """
 
-    def __init__(self, *, first: float, cap: float, jitter: float, random: Callable[[], float]) -> None:
-        self.first = first
-        self.failures = 0
-        self._cap = cap
-        self._jitter = jitter
-        self._random = random
+    first: float
+    cap: float
+    random: Callable[[], float] = random_module.random
 
-    def failed(self) -> float:
-        """Counts a failure; the seconds to wait after it."""
-        self.failures += 1
-        return self.pause()
-
-    def pause(self) -> float:
-        """The seconds to wait after as many failures as there were in a row."""
-        longest = min(self._cap, self.first * 2.0 ** min(max(self.failures - 1, 0), 60))
-        return longest * (1 - self._jitter + self._jitter * self._random())
-
-    def reset(self) -> None:
-        """After a success."""
-        self.failures = 0
+    def delay(self, failures: int) -> float:
+        """Seconds to wait after `failures` failures in a row, 1 or more."""
+        doublings = min(failures - 1, 60)
+        return min(self.cap, self.first * 2.0**doublings) * (0.5 + self.random() / 2)
 
 
 def _retry_after(value: str | None, now: Callable[[], float] = time.time) -> float | None:
