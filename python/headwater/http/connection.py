@@ -13,7 +13,7 @@ from headwater.http.errors import HttpError, RetryableError, classify
 
 __all__ = ["Connection"]
 
-_MAX_READ_BYTES = 1 << 21  # a reader that is behind gets more at a time, and so catches up
+_MAX_READ_BYTES = 1 << 18  # fewer cost more per record to parse, more cost more to allocate
 _MAX_INFLATED_BYTES = 1 << 20  # at a time, so that a small body cannot fill the memory
 
 
