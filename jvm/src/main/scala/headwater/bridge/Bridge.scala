@@ -5,6 +5,7 @@ import java.util.concurrent.{CompletableFuture, ConcurrentHashMap}
 import java.util.concurrent.TimeUnit.NANOSECONDS
 import javax.annotation.concurrent.GuardedBy
 
+import scala.concurrent.duration.Deadline
 import scala.jdk.CollectionConverters._
 import scala.util.{Failure, Success, Try}
 
@@ -14,7 +15,6 @@ import headwater.adapters.{BuiltInProviders, ProviderJar}
 import headwater.core.{Json, RowSink, SeqOffset}
 import headwater.{BridgeException, InvalidOptionException}
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.Column
 import org.apache.spark.sql.execution.datasources.DataSource
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.MutableURLClassLoader
@@ -24,7 +24,6 @@ import org.apache.spark.util.MutableURLClassLoader
   */
 private[headwater] final class Bridge(unix: Boolean) extends Logging {
   private[this] val running = new ConcurrentHashMap[String, () => ObjectNode]
-  private[this] val readers = new ConcurrentHashMap[String, Column]
 
   @GuardedBy("this") private[this] var connection: Option[PythonConnection] = None
 
@@ -59,12 +58,14 @@ private[headwater] final class Bridge(unix: Boolean) extends Logging {
     Json.mapper.writeValueAsString(all)
   }
 
-  def putReader(feed: String, reader: Column): Unit = readers.put(feed, reader)
-
-  /** The function that reads the partitions of a source in tasks, which Python has sent with [[Bridge.reader]]. */
-  def takeReader(feed: String): Column = Option(readers.remove(feed)).getOrElse {
-    throw new BridgeException(s"Python has not handed over what reads the partitions of $feed")
-  }
+  /** Asks Python to end a feed or a watch by the deadline. */
+  def stop(feed: String, deadline: Deadline): CompletableFuture[JsonNode] = request(
+    "stop",
+    Json.mapper
+      .createObjectNode()
+      .put("feed", feed)
+      .put("timeoutMs", math.max(0L, deadline.timeLeft.toMillis))
+  )
 
   /** Confirms under the lock: Python may load a source as soon as it is confirmed, and the connection must be set
     * by then.
@@ -119,9 +120,6 @@ object Bridge {
       }
     )
   }
-
-  /** Sets the function that tasks run to read the partitions of a source, over a column `task`. */
-  def reader(feed: String, column: Column): Unit = current.putReader(feed, column)
 
   /** The status of the feeds in Python, as JSON. */
   def status(): String = synchronized(bridge).fold("{}")(_.status)
