@@ -29,9 +29,9 @@ __all__ = ["PAGE", "page", "section"]
 PAGE = Path(__file__).parent.parent / "wiki" / "API-reference.md"
 
 GIVEN = {
-    "hw.feeds": ("headwater.runtime.status:FeedStatus", "headwater.runtime.partitions:PartitionStatus"),
+    "hw.feeds": ("headwater.runtime.status:FeedStatus", "headwater.runtime.status:PartitionStatus"),
     "hw.registered": ("headwater.registry:Registered", "headwater.options:Option"),
-    "hw.shard": ("headwater.runtime.protocol:Shard",),
+    "hw.shard": ("headwater.source:Shard",),
 }
 """What functions give and nobody makes: no public names, but with fields and methods to use."""
 

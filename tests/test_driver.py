@@ -1,4 +1,4 @@
-"""The process that drives Spark, and its JVM: they find each other, and neither outlives the other."""
+"""The process that drives Spark, and its JVM: they connect, and neither outlives the other."""
 
 import os
 import re
@@ -45,26 +45,26 @@ def test_sources_are_formats_of_every_session_of_the_process(run: Run) -> None:
         alive = [t.name for t in threading.enumerate() if t.name.startswith("headwater-feed")]
         report({"seen": seen, "callback_server": callback_server, "alive": alive})
     """
-    found = run(dedent(SOURCE) + dedent(script))
-    assert found["seen"] == [["n"], [0, 1, 2, 3, 4], ["word"], ["x"], ["n"]]
-    assert not found["callback_server"]
-    assert found["alive"] == []
+    result = run(dedent(SOURCE) + dedent(script))
+    assert result["seen"] == [["n"], [0, 1, 2, 3, 4], ["word"], ["x"], ["n"]]
+    assert not result["callback_server"]
+    assert result["alive"] == []
 
 
-def test_a_loopback_port_does_where_there_are_no_unix_sockets(run: Run) -> None:
+def test_a_loopback_port_is_used_where_there_are_no_unix_sockets(run: Run) -> None:
     script = """
-        from headwater.spark import attach as crossing
+        from headwater.spark import attach as attach_module
         del socket.AF_UNIX
         spark = hw.session(builder())
         rows = rows_of_source(spark, "early", "a")
-        report({"rows": rows, "place": crossing.current()[1]._address.place})
+        report({"rows": rows, "endpoint": attach_module.current()[1]._address.endpoint})
     """
-    found = run(dedent(SOURCE) + dedent(script))
-    assert found["rows"] == [0, 1, 2, 3, 4]
-    assert re.fullmatch(r"tcp:\d+", found["place"])
+    result = run(dedent(SOURCE) + dedent(script))
+    assert result["rows"] == [0, 1, 2, 3, 4]
+    assert re.fullmatch(r"tcp:\d+", result["endpoint"])
 
 
-def test_sources_are_formats_where_the_jar_came_by_the_class_path(run: Run) -> None:
+def test_sources_are_formats_if_the_jar_is_on_the_class_path(run: Run) -> None:
     script = f"""
         spark = hw.session(builder().config("spark.driver.extraClassPath", {str(JAR)!r}))
         rows = rows_of_source(spark, "early", "a")
@@ -101,7 +101,7 @@ def test_spark_submit_ends_when_its_python_is_killed(tmp_path: Path) -> None:
         wait_until(lambda: not is_alive(pids["jvm"]), lambda: app.ending, timeout=30)
 
 
-def test_python_is_not_left_behind_when_the_jvm_is_killed(tmp_path: Path) -> None:
+def test_python_ends_when_the_jvm_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, str(APPS / "python_feed.py")]
     with running(command, tmp_path / "app.log", spark_environment()) as app:
         pids = started(app)

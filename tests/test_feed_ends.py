@@ -20,7 +20,7 @@ Stream = Callable[..., RunningStream]
 
 
 class Stubborn(hw.Source, name="ends_stubborn", schema="n LONG"):
-    """Gives one row, and then does what the test says; it counts what happens to it."""
+    """Yields one row, then does what the test sets, and records the calls of its hooks."""
 
     after: ClassVar[Callable[["Stubborn"], Iterator[int]]]
     closing: ClassVar[Callable[["Stubborn"], None]]
@@ -156,7 +156,7 @@ def run_and_stop(stream: Stream, monkeypatch: pytest.MonkeyPatch, after: Any, cl
     ],
     ids=lambda function: function.__name__,
 )
-def test_stop_ends_whatever_can_be_ended(
+def test_stop_ends_a_feed_whatever_it_is_doing(
     stream: Stream, monkeypatch: pytest.MonkeyPatch, after: Any, closing: Any
 ) -> None:
     events = run_and_stop(stream, monkeypatch, after, closing)
@@ -171,7 +171,7 @@ def test_stop_ends_whatever_can_be_ended(
     [(endless_sleep_in_c, nothing), (swallowing, nothing), (waiting_for_close, hanging)],
     ids=lambda function: function.__name__,
 )
-def test_what_cannot_be_ended_is_abandoned(
+def test_a_feed_that_cannot_be_stopped_is_abandoned(
     stream: Stream,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -183,7 +183,7 @@ def test_what_cannot_be_ended_is_abandoned(
     assert [(feed.source, feed.state, feed.rows) for feed in hw.feeds()] == [
         ("ends_stubborn", "abandoned", 1)
     ]
-    assert "it is abandoned; its rows are refused" in caplog.text
+    assert "it is abandoned, and its rows are discarded" in caplog.text
     wait_until(lambda: not hw.feeds(), hw.feeds, timeout=20)
     assert threads() == []
     assert events.count("close") == 1
@@ -210,7 +210,7 @@ def test_an_async_feed_is_cancelled_where_it_awaits(stream: Stream) -> None:
     assert threads() == []
 
 
-def test_feeds_that_were_stopped_leave_no_descriptor_behind(stream: Stream) -> None:
+def test_stopped_feeds_leave_no_file_descriptor_open(stream: Stream) -> None:
     def open_files() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
@@ -223,7 +223,7 @@ def test_feeds_that_were_stopped_leave_no_descriptor_behind(stream: Stream) -> N
     assert max(counts[2:]) <= counts[1] + 2, counts
 
 
-def test_a_feed_that_starts_for_ever_can_be_stopped(stream: Stream) -> None:
+def test_a_feed_that_hangs_in_on_start_can_be_stopped(stream: Stream) -> None:
     started = threading.Event()
 
     class Starting(hw.Source, name="ends_starting", schema="n LONG"):
@@ -242,7 +242,7 @@ def test_a_feed_that_starts_for_ever_can_be_stopped(stream: Stream) -> None:
     assert time.monotonic() - began < 5
 
 
-def test_hooks_come_in_order_when_a_source_ends_by_itself(
+def test_hooks_are_called_in_order_when_a_source_ends_by_itself(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
@@ -257,7 +257,7 @@ def test_hooks_come_in_order_when_a_source_ends_by_itself(
     assert events == ["on_start", "on_stop", "close"]
 
 
-def test_a_failure_reaches_the_query_with_its_traceback_after_the_rows_before_it(
+def test_a_failure_fails_the_query_with_its_traceback_after_the_rows_before_it(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
@@ -283,14 +283,14 @@ def test_a_failure_reaches_the_query_with_its_traceback_after_the_rows_before_it
 
 
 @pytest.mark.parametrize("rows", [0, 1, 100_000])
-def test_it_does_not_matter_when_a_feed_fails(stream: Stream, rows: int) -> None:
+def test_a_failure_reaches_the_query_after_any_number_of_rows(stream: Stream, rows: int) -> None:
     query = stream(ListSource([[(n,) for n in range(rows)], FAIL], "n LONG"))
     if rows:
         assert len(query.rows(rows)) == rows
     assert "RuntimeError: FAIL, as the script says" in query.failure()
 
 
-def test_a_source_that_cannot_be_made_fails_at_load(spark_session: SparkSession) -> None:
+def test_an_error_in_init_fails_at_load(spark_session: SparkSession) -> None:
     class Unmade(hw.Source, name="ends_unmade", schema="n LONG"):
         def __init__(self, good: bool = True) -> None:
             if not good:
@@ -303,12 +303,12 @@ def test_a_source_that_cannot_be_made_fails_at_load(spark_session: SparkSession)
         Unmade(good=False)
     hw.attach(spark_session)
     with pytest.raises(
-        Exception, match=r"Source 'ends_unmade' cannot be made: LookupError: there is no such"
+        Exception, match=r"Source 'ends_unmade' cannot be created: LookupError: there is no such"
     ):
         spark_session.readStream.format("ends_unmade").option("good", "false").load()
 
 
-def test_end_lets_the_query_go_on(stream: Stream) -> None:
+def test_with_end_the_query_continues_after_a_failure(stream: Stream) -> None:
     query = stream(ListSource([1, FAIL, 2]), on_error="end")
     assert query.to_end() == [(1,)]
     (feed,) = query.feeds
@@ -316,7 +316,7 @@ def test_end_lets_the_query_go_on(stream: Stream) -> None:
     assert query.query.isActive
 
 
-def test_restart_goes_on_behind_the_failure_and_counts(stream: Stream) -> None:
+def test_restart_continues_after_the_failure_and_is_counted(stream: Stream) -> None:
     query = stream(ListSource([1, FAIL, 2, FAIL(OSError("gone")), 3, END]), on_error="restart")
     assert query.to_end() == [(1,), (2,), (3,)]
     (feed,) = query.feeds
@@ -330,7 +330,7 @@ def test_restarts_in_a_row_are_limited(stream: Stream) -> None:
     assert "OSError: the last one" in query.failure()
 
 
-def test_a_resumable_source_is_started_again_after_its_last_cursor(stream: Stream) -> None:
+def test_a_resumable_source_restarts_after_its_last_cursor(stream: Stream) -> None:
     began: list[Any] = []
 
     @hw.source("n LONG")
@@ -348,7 +348,7 @@ def test_a_resumable_source_is_started_again_after_its_last_cursor(stream: Strea
     assert query.feeds[0].cursor == 6
 
 
-def test_a_stop_while_it_waits_to_restart_is_quick(stream: Stream) -> None:
+def test_a_feed_that_waits_to_restart_stops_quickly(stream: Stream) -> None:
     query = stream(ListSource([FAIL] * 100, "n LONG"), on_error="restart")
     query.wait_for(lambda feeds: bool(feeds) and feeds[0].restarts >= 2)
     began = time.monotonic()
@@ -356,7 +356,7 @@ def test_a_stop_while_it_waits_to_restart_is_quick(stream: Stream) -> None:
     assert time.monotonic() - began < 2
 
 
-def test_bad_rows_are_dropped_nulled_or_fail_the_query(stream: Stream) -> None:
+def test_bad_rows_are_dropped_or_nulled_or_fail_the_query(stream: Stream) -> None:
     items = [(1, "a"), ("two", "b"), (3, 3), (4, "d", "more"), {"n": 5, "word": None}, END]
     dropping = stream(ListSource(items, "n LONG, word STRING"), on_bad_row="drop")
     nulling = stream(ListSource(items, "n LONG, word STRING"), on_bad_row="null")
@@ -376,7 +376,7 @@ def test_a_bad_row_fails_the_query_even_while_the_feed_waits(stream: Stream) -> 
     assert "row 0" in stream(ListSource([("x",), PAUSE], "n LONG")).failure()
 
 
-def test_a_row_of_64_mb_passes_and_a_heavier_one_is_refused_by_name(stream: Stream) -> None:
+def test_a_row_of_64_mb_passes_and_a_larger_one_is_a_bad_row(stream: Stream) -> None:
     class Heavy(hw.Source, name="ends_heavy", schema="n LONG, payload STRING"):
         def __init__(self, size: int) -> None:
             self.size = size
@@ -393,7 +393,7 @@ def test_a_row_of_64_mb_passes_and_a_heavier_one_is_refused_by_name(stream: Stre
     assert dropping.to_end() == [(2, "small")]
 
 
-def test_rows_before_an_item_that_is_none_are_read(stream: Stream) -> None:
+def test_rows_before_an_invalid_item_are_read(stream: Stream) -> None:
     @hw.source("n LONG")
     def ends_forgetful(since: int | None = None) -> Iterator[Any]:
         for n in range(1000):
@@ -402,10 +402,10 @@ def test_rows_before_an_item_that_is_none_are_read(stream: Stream) -> None:
 
     query = stream(ends_forgetful(), linger="1s")
     assert len(query.rows(1000)) == 1000
-    assert "has yielded 5" in query.failure()
+    assert "it yielded 5" in query.failure()
 
 
-def test_the_place_of_a_failure_is_the_author_s_own_line(stream: Stream) -> None:
+def test_the_place_of_a_failure_is_the_authors_line(stream: Stream) -> None:
     @hw.source("n LONG")
     def ends_in_a_library() -> Iterator[int]:
         yield int(json.loads("{"))
@@ -413,7 +413,7 @@ def test_the_place_of_a_failure_is_the_author_s_own_line(stream: Stream) -> None
     assert "(test_feed_ends.py:" in stream(ends_in_a_library()).failure().partition("\n")[0]
 
 
-def test_a_dict_or_a_list_may_be_filled_again_for_the_next_row(stream: Stream) -> None:
+def test_an_author_may_reuse_a_dict_or_a_list_for_the_next_row(stream: Stream) -> None:
     @hw.source("n LONG")
     def ends_thrifty() -> Iterator[Any]:
         row: dict[str, int] = {}

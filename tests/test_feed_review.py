@@ -1,4 +1,7 @@
-"""A feed without Spark, against the other end of its socket: order, failures, stops at awkward moments."""
+"""A feed without Spark, with the test at the other end of its socket: order, failures, stops at bad moments.
+
+Imports private modules: these moments last microseconds, and cannot be hit through a query.
+"""
 
 import asyncio
 import os
@@ -19,17 +22,16 @@ import headwater as hw
 from headwater import registry
 from headwater.errors import explain
 from headwater.rows.converter import Converter
-from headwater.runtime import feed as feed_module
 from headwater.runtime.batching import BatchEncoder, BatchSender, ItemBuffer
 from headwater.runtime.feed import Feed, ReadLoop
 from headwater.runtime.protocol import Address, FeedRequest
-from headwater.runtime.threads import FeedStopped
+from headwater.runtime.threads import Deadline, FeedStopped
 from headwater.source import Shard
-from headwater.spark import attach as crossing
+from headwater.spark import attach as attach_module
 
 
-class Other:
-    """The JVM's end: what was sent, read to its end in a thread of its own."""
+class JvmEnd:
+    """The JVM's end of the socket. A thread reads what the feed sends."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.rows: list[int] = []
@@ -48,27 +50,27 @@ class Other:
         self.ended.set()
 
     def has(self, key: bytes) -> bool:
-        return any(key in found for found in self.metadata)
+        return any(key in metadata for metadata in self.metadata)
 
     @property
     def failure(self) -> str:
         assert self.ended.wait(10)
-        return "".join(found.get(b"headwater.failure", b"").decode() for found in self.metadata)
+        return "".join(metadata.get(b"headwater.failure", b"").decode() for metadata in self.metadata)
 
 
-made: list[BatchSender] = []
+senders: list[BatchSender] = []
 
 
-def an_outlet(
-    connection: socket.socket, *, linger: float = 0.01, resumable: bool = False, failed: Any = None
+def a_sender(
+    connection: socket.socket, *, linger: float = 0.01, resumable: bool = False, on_error: Any = None
 ) -> BatchSender:
     from pyspark.sql.types import StructType
 
-    pending = ItemBuffer(resumable=resumable, batch_rows=8192, batch_bytes=400 << 10, array_column=False)
-    packing = BatchEncoder(Converter(StructType().add("n", "long")))
-    tell = failed or (lambda error: None)
-    made.append(BatchSender(connection, packing, pending, shard=0, linger=linger, failed=tell))
-    return made[-1]
+    buffer = ItemBuffer(resumable=resumable, batch_rows=8192, batch_bytes=400 << 10, array_column=False)
+    encoder = BatchEncoder(Converter(StructType().add("n", "long")))
+    on_error = on_error or (lambda error: None)
+    senders.append(BatchSender(connection, encoder, buffer, shard=0, linger=linger, on_error=on_error))
+    return senders[-1]
 
 
 @pytest.fixture
@@ -76,9 +78,13 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         yield ours, theirs
-        while made:
-            made[-1].close()
-            made.pop().release(10)
+        while senders:
+            senders[-1].close()
+            senders.pop().release(soon())
+
+
+def soon() -> Deadline:
+    return Deadline.after(10)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -98,21 +104,37 @@ def run(work: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def a_feed(source: Callable[[], Any], connection: socket.socket, on_error: str = "fail") -> Feed:
-    """As the JVM would order it, of sources that have no name."""
+def a_feed(make: Callable[[], Any], connection: socket.socket, on_error: str = "fail") -> Feed:
+    """As the JVM requests it, for a source that has no name. It restarts without a delay."""
 
-    class Ordered(FeedRequest):
-        def make(self) -> Any:
-            return source()
+    class Unnamed(FeedRequest):
+        def make_source(self) -> Any:
+            return make()
 
         def secrets(self) -> list[str]:
             return []
 
-    order = Ordered("review.0", "review", {}, Shard(0, 1), "q", on_error, float("inf"), "fail", 0.01, 8192)
-    return Feed(order, lambda made, failed: an_outlet(connection, failed=failed), lambda wrong: None)
+    request = Unnamed(
+        feed="review.0",
+        source="review",
+        options={},
+        shard=Shard(0, 1),
+        query="q",
+        on_error=on_error,
+        max_restarts=None,
+        on_bad_row="fail",
+        linger=0.01,
+        batch_rows=8192,
+    )
+    return Feed(
+        request,
+        lambda source, on_error: a_sender(connection, on_error=on_error),
+        lambda error: None,
+        restart_delay=lambda failures: 0.0,
+    )
 
 
-def test_tables_are_not_drawn_ahead_of_what_is_sent(pair: Pair) -> None:
+def test_no_table_is_drawn_before_the_one_before_it_was_sent(pair: Pair) -> None:
     drawn = 0
 
     def tables() -> Iterator[pa.RecordBatch]:
@@ -122,66 +144,66 @@ def test_tables_are_not_drawn_ahead_of_what_is_sent(pair: Pair) -> None:
             drawn += 1
             yield table
 
-    outlet = an_outlet(pair[0])
-    run(lambda: ReadLoop(outlet)._read(tables()))
+    sender = a_sender(pair[0])
+    run(lambda: ReadLoop(sender)._read(tables()))
     stream = pa.ipc.open_stream(pair[1].makefile("rb"))
     assert [stream.read_next_batch().num_rows for _ in range(2)] == [50_000, 50_000]  # one, and no more
-    wait_until(lambda: outlet._sending.locked())
+    wait_until(lambda: sender._sending.locked())
     time.sleep(0.3)  # it would draw hundreds in that time
-    outlet.close()
+    sender.close()
     assert drawn <= 3
 
 
-def test_nothing_follows_a_row_that_the_lingering_thread_could_not_send(pair: Pair) -> None:
+def test_no_row_follows_one_that_the_linger_thread_could_not_send(pair: Pair) -> None:
     broken, may_fail = threading.Event(), threading.Event()
 
-    def failed(error: BaseException) -> None:
+    def on_error(error: BaseException) -> None:
         broken.set()
         may_fail.wait(10)
-        outlet.fail(str(error))
+        sender.fail(str(error))
 
-    outlet, other = an_outlet(pair[0], failed=failed), Other(pair[1])
-    outlet.add((1,))
-    outlet.add(("bad",))
-    assert broken.wait(10)  # and it is not said yet
-    outlet.add((3,))
-    for go_on in (outlet.flush, outlet.end):
+    sender, jvm = a_sender(pair[0], on_error=on_error), JvmEnd(pair[1])
+    sender.add((1,))
+    sender.add(("bad",))
+    assert broken.wait(10)  # and it is not reported yet
+    sender.add((3,))
+    for send in (sender.flush, sender.end):
         with pytest.raises(FeedStopped):
-            go_on()
+            send()
     may_fail.set()
-    assert "field 'n'" in other.failure
-    assert other.rows == [1]
+    assert "field 'n'" in jvm.failure
+    assert jvm.rows == [1]
 
 
 def test_rows_of_a_source_that_slows_down_do_not_wait(pair: Pair) -> None:
-    """The lingering thread looks, finds nothing, and is overtaken before it takes a note of that."""
-    outlet, other = an_outlet(pair[0]), Other(pair[1])
+    """The linger thread finds nothing, and is overtaken before it clears the event."""
+    sender, jvm = a_sender(pair[0]), JvmEnd(pair[1])
     looked, begun, end = threading.Event(), threading.Event(), threading.Event()
-    clear = outlet._something.clear
+    clear = sender._has_items.clear
 
     def late() -> None:
-        if not looked.is_set() and threading.current_thread() is outlet._lingering:
+        if not looked.is_set() and threading.current_thread() is sender._linger_thread:
             looked.set()
             begun.wait(10)
         clear()
 
     def rows() -> Iterator[tuple[int]]:
         begun.set()
-        wait_until(lambda: not outlet._sending.locked())
+        wait_until(lambda: not sender._sending.locked())
         yield (1,)
         end.wait(10)
 
-    outlet._something.clear = late  # type: ignore[method-assign]
-    outlet._something.set()
+    sender._has_items.clear = late  # type: ignore[method-assign]
+    sender._has_items.set()
     assert looked.wait(10)
-    outlet._is_fast = True
-    run(lambda: outlet.pull(rows()))
-    wait_until(lambda: other.rows == [1])
+    sender._is_fast = True
+    run(lambda: sender.pull(rows()))
+    wait_until(lambda: jvm.rows == [1])
     end.set()
 
 
-def test_what_is_said_at_the_end_of_a_fast_burst_does_not_wait(pair: Pair) -> None:
-    outlet, other = an_outlet(pair[0], linger=60), Other(pair[1])
+def test_caught_up_at_the_end_of_a_fast_burst_is_sent_at_once(pair: Pair) -> None:
+    sender, jvm = a_sender(pair[0], linger=60), JvmEnd(pair[1])
     end = threading.Event()
 
     def rows() -> Iterator[Any]:
@@ -189,14 +211,14 @@ def test_what_is_said_at_the_end_of_a_fast_burst_does_not_wait(pair: Pair) -> No
         yield hw.CAUGHT_UP
         end.wait(10)
 
-    run(lambda: ReadLoop(outlet)._read(rows()))
-    wait_until(lambda: other.has(b"headwater.caught_up"))
-    assert other.rows == list(range(100))
+    run(lambda: ReadLoop(sender)._read(rows()))
+    wait_until(lambda: jvm.has(b"headwater.caught_up"))
+    assert jvm.rows == list(range(100))
     end.set()
 
 
 def test_a_pause_holds_after_a_fast_burst(pair: Pair) -> None:
-    outlet, other = an_outlet(pair[0]), Other(pair[1])
+    sender, jvm = a_sender(pair[0]), JvmEnd(pair[1])
     steps = threading.Semaphore(0)
 
     def rows() -> Iterator[tuple[int]]:
@@ -205,54 +227,54 @@ def test_a_pause_holds_after_a_fast_burst(pair: Pair) -> None:
                 steps.acquire()
             yield (n,)
 
-    run(lambda: ReadLoop(outlet)._read(rows()))
-    wait_until(lambda: len(other.rows) == 5000)
-    outlet.pause()
+    run(lambda: ReadLoop(sender)._read(rows()))
+    wait_until(lambda: len(jvm.rows) == 5000)
+    sender.pause()
     steps.release(100)
     time.sleep(0.1)
-    assert len(other.rows) <= 5001  # the one that it waited for
-    outlet.resume()
-    wait_until(lambda: len(other.rows) == 5100)
+    assert len(jvm.rows) <= 5001  # the one that it waited for
+    sender.resume()
+    wait_until(lambda: len(jvm.rows) == 5100)
     steps.release(5000)
 
 
-def test_an_iterator_in_c_is_left_at_its_next_item(pair: Pair) -> None:
-    outlet, other = an_outlet(pair[0]), Other(pair[1])
+def test_a_closed_feed_leaves_an_iterator_in_c_at_its_next_item(pair: Pair) -> None:
+    sender, jvm = a_sender(pair[0]), JvmEnd(pair[1])
     ours, theirs = socket.socketpair()
     with ours, theirs, ours.makefile("rb") as lines:
         items = chain(((n,) for n in range(5000)), zip(map(int, lines), strict=True))
-        thread = run(lambda: ReadLoop(outlet)._read(items))
-        wait_until(lambda: len(other.rows) == 5000)
-        outlet.close()
+        thread = run(lambda: ReadLoop(sender)._read(items))
+        wait_until(lambda: len(jvm.rows) == 5000)
+        sender.close()
         theirs.sendall(b"1\n2\n")
         thread.join(10)
         assert not thread.is_alive()
 
 
-def test_a_pause_that_comes_with_the_end_holds_nothing(pair: Pair) -> None:
-    outlet = an_outlet(pair[0])
-    clear = outlet._flowing.clear
+def test_a_pause_at_the_moment_of_the_end_holds_nothing_back(pair: Pair) -> None:
+    sender = a_sender(pair[0])
+    clear = sender._flowing.clear
 
     def late() -> None:
-        outlet.close()
+        sender.close()
         clear()
 
-    outlet._flowing.clear = late  # type: ignore[method-assign]
-    outlet.pause()
-    thread = run(lambda: outlet.add((1,)))
+    sender._flowing.clear = late  # type: ignore[method-assign]
+    sender.pause()
+    thread = run(lambda: sender.add((1,)))
     thread.join(10)
     assert not thread.is_alive()
 
 
-def test_lists_and_cursors_may_be_used_again(pair: Pair) -> None:
-    outlet, other = an_outlet(pair[0], linger=60), Other(pair[1])
+def test_an_author_may_reuse_lists_and_cursors(pair: Pair) -> None:
+    sender, jvm = a_sender(pair[0], linger=60), JvmEnd(pair[1])
     page: list[tuple[int]] = []
     for n in range(3):
         page.append((n,))
-        outlet.add(page)
+        sender.add(page)
         page.clear()
-    outlet.flush()
-    wait_until(lambda: other.rows == [0, 1, 2])
+    sender.flush()
+    wait_until(lambda: jvm.rows == [0, 1, 2])
     offsets, rows = {"a": [1]}, [(1,)]
     at = hw.At(offsets, rows)
     offsets["a"][0] = 2
@@ -261,13 +283,13 @@ def test_lists_and_cursors_may_be_used_again(pair: Pair) -> None:
 
 
 def test_a_cursor_is_the_same_after_every_kind_of_restart(pair: Pair) -> None:
-    outlet, _ = an_outlet(pair[0], linger=60, resumable=True), Other(pair[1])
-    outlet.add(hw.At((1, {2: "x"}), (1,)))
-    outlet.flush()
-    assert outlet.cursor == [1, {"2": "x"}]
-    outlet.add(hw.At("\udcff", (1,)))
+    sender, _ = a_sender(pair[0], linger=60, resumable=True), JvmEnd(pair[1])
+    sender.add(hw.At((1, {2: "x"}), (1,)))
+    sender.flush()
+    assert sender.cursor == [1, {"2": "x"}]
+    sender.add(hw.At("\udcff", (1,)))
     with pytest.raises(TypeError, match="cannot be written as JSON"):
-        outlet.flush()
+        sender.flush()
 
 
 class Scripted(hw.Source, schema="n LONG"):
@@ -289,19 +311,16 @@ class Silent(Scripted):
         return UnspeakableError()
 
 
-@pytest.mark.parametrize(("source", "said"), [(Scripted, "\\udcff.txt"), (Silent, "UnspeakableError")])
-def test_a_failure_is_told_whatever_its_text_is(pair: Pair, source: Any, said: str) -> None:
-    feed, other = a_feed(source, pair[0]), Other(pair[1])
+@pytest.mark.parametrize(("source", "text"), [(Scripted, "\\udcff.txt"), (Silent, "UnspeakableError")])
+def test_a_failure_is_reported_whatever_its_message_is(pair: Pair, source: Any, text: str) -> None:
+    feed, jvm = a_feed(source, pair[0]), JvmEnd(pair[1])
     feed.start()
-    assert said in other.failure
-    assert other.rows == [1]
-    assert feed.stop() == "stopped"
+    assert text in jvm.failure
+    assert jvm.rows == [1]
+    assert feed.stop(soon()) == "stopped"
 
 
-def test_a_stop_that_meets_a_restart_ends_the_new_instance(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(feed_module, "back_off", lambda failures: 0.0)
+def test_a_stop_during_a_restart_closes_the_new_instance(pair: Pair) -> None:
     instances: list[Any] = []
     stopped: list[str] = []
 
@@ -311,8 +330,8 @@ def test_a_stop_that_meets_a_restart_ends_the_new_instance(
         def __init__(self) -> None:
             instances.append(self)
             if len(instances) == 2:
-                run(lambda: stopped.append(feed.stop()))
-                wait_until(lambda: any(thread.name.endswith("-close") for thread in feed._crew._threads))
+                run(lambda: stopped.append(feed.stop(soon())))
+                wait_until(lambda: any(thread.name.endswith("-close") for thread in feed._threads._threads))
 
         async def read(self) -> AsyncIterator[int]:
             if len(instances) == 1:
@@ -324,7 +343,7 @@ def test_a_stop_that_meets_a_restart_ends_the_new_instance(
             self.closed += 1
 
     feed = a_feed(Again, pair[0], on_error="restart")
-    Other(pair[1])
+    JvmEnd(pair[1])
     feed.start()
     wait_until(lambda: bool(stopped))
     assert stopped == ["stopped"]
@@ -332,8 +351,8 @@ def test_a_stop_that_meets_a_restart_ends_the_new_instance(
 
 
 def test_a_source_can_be_defined_while_a_session_is_attached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one has the registry's lock and wants the crossing's; the other must not go the other way."""
-    defining, go_on = threading.Event(), threading.Event()
+    """Defining takes the registry's lock, then that of `attach`: attaching must not take them in reverse."""
+    defining, proceed = threading.Event(), threading.Event()
 
     class Driver:
         is_gone = False
@@ -347,29 +366,30 @@ def test_a_source_can_be_defined_while_a_session_is_attached(monkeypatch: pytest
     def preempted(name: str) -> None:
         if threading.current_thread() is definer:
             defining.set()
-            go_on.wait(1)
+            proceed.wait(1)
 
-    monkeypatch.setattr(crossing, "_driver", Driver())
-    monkeypatch.setattr(crossing, "connect", lambda: None)
+    monkeypatch.setattr(attach_module, "_driver", Driver())
+    monkeypatch.setattr(attach_module, "connect", lambda: None)
     monkeypatch.setattr(registry, "_sources", {})
-    monkeypatch.setattr(registry, "_listeners", [preempted, crossing._register])
+    monkeypatch.setattr(registry, "_listeners", [preempted, attach_module._register])
     definer = threading.Thread(target=define, daemon=True)
     definer.start()
     assert defining.wait(10)
-    joiner = run(lambda: crossing.join(Driver()))  # type: ignore[arg-type]
-    for thread in (definer, joiner):
+    attacher = run(lambda: attach_module.use_driver(Driver()))  # type: ignore[arg-type]
+    for thread in (definer, attacher):
         thread.join(10)
         assert not thread.is_alive()
 
 
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix domain sockets")
-def test_many_feeds_can_open_at_once(tmp_path: Path) -> None:
-    place, welcomed = tmp_path / "s", []
+def test_many_feeds_can_connect_at_once(tmp_path: Path) -> None:
+    path, connections = tmp_path / "s", []
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(place))
+        server.bind(str(path))
         server.listen(50)  # as Java does
         opening = [
-            run(lambda: welcomed.append(Address(f"unix:{place}", "x").connect("feed 1"))) for _ in range(200)
+            run(lambda: connections.append(Address(f"unix:{path}", "x").connect("feed 1")))
+            for _ in range(200)
         ]
         time.sleep(0.2)  # the JVM is busy
         accepted = []
@@ -378,31 +398,33 @@ def test_many_feeds_can_open_at_once(tmp_path: Path) -> None:
             accepted[-1].sendall(b"ok\n")
         for thread in opening:
             thread.join(10)
-        for connection in [*accepted, *welcomed]:
+        for connection in [*accepted, *connections]:
             connection.close()
-    assert len(welcomed) == 200
+    assert len(connections) == 200
 
 
-def test_a_secret_that_begins_another_does_not_uncover_it() -> None:
-    told = explain(ValueError("key abc and key abcdef\nabc"), ["abc", "abcdef"])
-    assert "abc" not in told
-    assert "def" not in told
+def test_a_secret_that_is_the_beginning_of_another_does_not_reveal_it() -> None:
+    message = explain(ValueError("key abc and key abcdef\nabc"), ["abc", "abcdef"])
+    assert "abc" not in message
+    assert "def" not in message
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_the_end_of_a_forked_process_leaves_the_feeds_alone(pair: Pair) -> None:
+def test_the_exit_of_a_forked_process_does_not_disconnect_feeds(pair: Pair) -> None:
     from headwater.runtime.host import Host
 
-    outlet, other = an_outlet(pair[0]), Other(pair[1])
+    sender, jvm = a_sender(pair[0]), JvmEnd(pair[1])
+    feed = a_feed(Scripted, pair[0])
+    feed.sender = sender
     host = Host.__new__(Host)
     host._lock, host._process = threading.Lock(), os.getpid()
-    host._feeds = {"f": type("F", (), {"outlet": outlet})()}
+    host._feeds = {"f": feed}
     child = os.fork()
     if child == 0:
-        host._let_go()
+        host._disconnect_all()
         os._exit(0)
     os.waitpid(child, 0)
-    outlet.add((1,))
-    outlet.flush()
-    wait_until(lambda: other.rows == [1])
-    outlet.close()
+    sender.add((1,))
+    sender.flush()
+    wait_until(lambda: jvm.rows == [1])
+    sender.close()

@@ -1,4 +1,7 @@
-"""Sources written in Python, read by Spark: what arrives, and how it runs."""
+"""Sources written in Python, read by Spark: what arrives, and how feeds run.
+
+One test imports private modules, to count the requests that the JVM sends.
+"""
 
 import asyncio
 import itertools
@@ -17,7 +20,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 import headwater as hw
-from headwater.spark import attach as crossing
+from headwater.runtime.protocol import StopRequest
+from headwater.spark import attach as attach_module
 from headwater.testing import END, PAUSE, ListSource, RunningStream
 
 Stream = Callable[..., RunningStream]
@@ -36,7 +40,9 @@ def test_rows_arrive_once_and_in_order(stream: Stream) -> None:
     assert stream(feeds_words(count=50_000)).to_end() == rows
 
 
-def test_the_three_forms_are_the_same_stream(spark_session: SparkSession, stream: Stream) -> None:
+def test_a_format_a_source_option_and_a_value_give_the_same_stream(
+    spark_session: SparkSession, stream: Stream
+) -> None:
     hw.attach(spark_session)
     named = spark_session.readStream.format("feeds_words").option("count", 5).option("maxRowsPerTrigger", 2)
     plain = spark_session.readStream.format("headwater").option("source", "feeds_words").option("COUNT", "5")
@@ -51,7 +57,7 @@ def test_the_three_forms_are_the_same_stream(spark_session: SparkSession, stream
         assert {int(p.sources[0].metrics["rowsInBatch"]) for p in query.recentProgress} <= {0, 1, 2}
 
 
-def test_a_source_defined_after_the_session_in_another_thread_is_a_format_in_every_thread(
+def test_a_source_defined_late_in_another_thread_is_a_format_in_every_thread(
     spark_session: SparkSession,
 ) -> None:
     hw.attach(spark_session)
@@ -66,30 +72,30 @@ def test_a_source_defined_after_the_session_in_another_thread_is_a_format_in_eve
     thread.join()
     assert spark_session.readStream.format("defined_late").load().columns == ["n"]
     assert spark_session.readStream.format("Defined_Late").load().columns == ["n"]
-    found: list[Any] = []
+    columns: list[Any] = []
     reader = threading.Thread(
-        target=lambda: found.extend(spark_session.readStream.format("defined_late").load().columns)
+        target=lambda: columns.extend(spark_session.readStream.format("defined_late").load().columns)
     )
     reader.start()
     reader.join()
-    assert found == ["n"]
+    assert columns == ["n"]
 
 
-def test_a_name_that_another_format_has_is_refused(spark_session: SparkSession) -> None:
-    class Drained(DataSource):
+def test_the_name_of_another_format_is_refused(spark_session: SparkSession) -> None:
+    class Taken(DataSource):
         @classmethod
         def name(cls) -> str:
             return "taken_by_another"
 
     hw.attach(spark_session)
-    spark_session.dataSource.register(Drained)
+    spark_session.dataSource.register(Taken)
     with pytest.raises(ValueError, match=r"'taken_by_another' is taken.*another name"):
 
         @hw.source("n LONG")
         def taken_by_another() -> Iterator[int]:
             yield 1
 
-    assert "taken_by_another" not in [found.name for found in hw.registered()]
+    assert "taken_by_another" not in [source.name for source in hw.registered()]
 
 
 def test_two_queries_on_one_source_are_two_feeds(stream: Stream) -> None:
@@ -108,7 +114,7 @@ def test_a_row_after_a_pause_is_sent_at_once(stream: Stream) -> None:
     assert query.rows(1) == [(1,)]
 
 
-def test_a_slow_row_does_not_wait_for_more_than_its_linger(stream: Stream) -> None:
+def test_a_row_waits_no_longer_than_linger(stream: Stream) -> None:
     source = ListSource([1, 2, PAUSE, 3])
     query = stream(source)
     assert query.rows(2) == [(1,), (2,)]
@@ -127,7 +133,7 @@ def feeds_ticks() -> Iterator[Tick]:
     yield Tick(datetime(1, 1, 1, tzinfo=timezone.utc), None)
 
 
-def test_the_row_s_type_can_be_the_schema(stream: Stream) -> None:
+def test_a_dataclass_can_be_the_schema(stream: Stream) -> None:
     query = stream(feeds_ticks(), apply=lambda frame: frame.selectExpr("cast(at as string)", "price"))
     assert query.to_end() == [("2026-01-02 03:04:05.000006", 1.5), ("0001-01-01 00:00:00", None)]
 
@@ -171,11 +177,11 @@ async def feeds_async(count: int = 10) -> AsyncIterator[int]:
         yield n
 
 
-def test_an_async_generator_is_a_source_too(stream: Stream) -> None:
+def test_an_async_generator_can_be_a_source(stream: Stream) -> None:
     assert stream(feeds_async(count=5000)).to_end() == [(n,) for n in range(5000)]
 
 
-def test_the_event_loop_of_a_blocked_async_feed_goes_on(spark_session: SparkSession) -> None:
+def test_the_event_loop_of_a_blocked_async_feed_keeps_running(spark_session: SparkSession) -> None:
     beats: list[float] = []
 
     @hw.source("n LONG")
@@ -204,11 +210,11 @@ def test_the_event_loop_of_a_blocked_async_feed_goes_on(spark_session: SparkSess
 
 
 def test_a_full_buffer_holds_the_feed_back(spark_session: SparkSession) -> None:
-    made = itertools.count()
+    numbers = itertools.count()
 
     @hw.source("n LONG")
     def feeds_eager() -> Iterator[int]:
-        yield from made
+        yield from numbers
 
     frame = hw.stream(spark_session, feeds_eager(), durability="memory", buffer_rows=1000, batch_rows=100)
     query = frame.writeStream.format("noop").trigger(processingTime="1 hour").start()
@@ -216,7 +222,7 @@ def test_a_full_buffer_holds_the_feed_back(spark_session: SparkSession) -> None:
         wait_until(lambda: any(feed.blocked > 0.2 for feed in hw.feeds()), hw.feeds)
         feed = hw.feeds()[0]
         # In the buffer, taken by the first batch, in the socket, and about to be sent.
-        assert next(made) < 500_000
+        assert next(numbers) < 500_000
         assert feed.waiting == 1000
         assert feed.state == "running"
     finally:
@@ -226,22 +232,24 @@ def test_a_full_buffer_holds_the_feed_back(spark_session: SparkSession) -> None:
     assert hw.feeds() == []
 
 
-def test_an_idle_query_never_asks_python(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_query_sends_no_requests_to_python(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     query = stream(ListSource([1]))
     query.rows(1)
-    current = crossing.current()
+    current = attach_module.current()
     assert current is not None
-    asked: list[str] = []
+    requests: list[type] = []
     control = current[1]._control
-    take = control._asked
-    monkeypatch.setattr(control, "_asked", lambda what, *rest: (asked.append(what), take(what, *rest)))
+    handle = control._handle
+    monkeypatch.setattr(
+        control, "_handle", lambda request, reply: (requests.append(type(request)), handle(request, reply))
+    )
     assert not query.query.awaitTermination(1.5)
-    assert asked == []
+    assert requests == []
     query.stop()
-    assert asked == ["stop"]
+    assert requests == [StopRequest]
 
 
-def test_concurrency_runs_feeds_side_by_side_that_know_their_shard(stream: Stream) -> None:
+def test_concurrent_feeds_know_their_shard(stream: Stream) -> None:
     @hw.source("shard INT, of INT, n LONG")
     def feeds_shards(count: int = 100) -> Iterator[tuple[int, int, int]]:
         mine = hw.shard()
@@ -260,11 +268,11 @@ def test_concurrency_runs_feeds_side_by_side_that_know_their_shard(stream: Strea
 
 
 def test_a_feed_can_be_paused_and_resumed(stream: Stream) -> None:
-    made = itertools.count()
+    numbers = itertools.count()
 
     @hw.source("n LONG")
     def feeds_steady() -> Iterator[int]:
-        for n in made:
+        for n in numbers:
             time.sleep(0.002)
             yield n
 
@@ -272,9 +280,9 @@ def test_a_feed_can_be_paused_and_resumed(stream: Stream) -> None:
     query.rows(10)
     query.feeds[0].pause()
     query.wait_for(lambda feeds: feeds[0].state == "paused")
-    held = next(made)
+    held = next(numbers)
     assert not query.query.awaitTermination(0.5)
-    assert next(made) <= held + 3
+    assert next(numbers) <= held + 3
     query.feeds[0].resume()
     before = query.feeds[0].rows
     query.wait_for(lambda feeds: feeds[0].state == "running" and feeds[0].rows > before + 10)
@@ -316,7 +324,7 @@ def test_feeds_log_with_source_and_query_in_every_line(
     name = query.query.name
     query.stop()
     lines = [record.getMessage() for record in caplog.records if record.name == "headwater.feed"]
-    assert [line for line in lines if "ended, after 1 rows" in line]
+    assert [line for line in lines if "ended after 1 rows" in line]
     assert all(line.startswith(f"[list_source, query {name}] ") for line in lines)
 
 
@@ -341,8 +349,8 @@ def test_the_plan_and_the_progress_show_the_source_without_its_secrets(
 def test_wrong_options_fail_at_load(spark_session: SparkSession) -> None:
     hw.attach(spark_session)
     reader = spark_session.readStream.format("feeds_words")
-    for options, said in [
-        ({"count": "many"}, ["'count'", "'many'", "whole number", "feeds_words"]),
+    for options, parts in [
+        ({"count": "many"}, ["'count'", "'many'", "an integer", "feeds_words"]),
         ({"counts": "5"}, ["'counts'", "Did you mean 'count'", "prefix"]),
         ({"pause": "5"}, ["'pause'", "'5'", "250ms"]),
         ({"onError": "panic"}, ["'onError'", "'panic'", "fail or restart or end"]),
@@ -355,7 +363,7 @@ def test_wrong_options_fail_at_load(spark_session: SparkSession) -> None:
         with pytest.raises(Exception) as caught:  # noqa: PT011
             spark_session.readStream.format("feeds_words").options(**options).load()
         first_line = str(caught.value).partition("\n")[0]
-        assert all(part in first_line for part in said), first_line
+        assert all(part in first_line for part in parts), first_line
     with pytest.raises(Exception, match=r"has a fixed schema.*Remove .schema"):
         reader.schema("x INT").load()
     with pytest.raises(Exception, match=r"No source 'feeds_wrods' is defined.*Did you mean 'feeds_words'"):

@@ -58,7 +58,7 @@ def test_a_forgotten_at(stream: Stream) -> None:
         yield 17
 
     message = first_line(stream(forgotten_at()).failure())
-    assert all(part in message for part in ("'forgotten_at'", "has yielded 17", "Wrap its rows in hw.At"))
+    assert all(part in message for part in ("'forgotten_at'", "it yielded 17", "Wrap its rows in hw.At"))
 
     @hw.source("id LONG")
     def forgotten_since() -> Iterator[hw.At]:

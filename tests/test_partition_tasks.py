@@ -1,4 +1,7 @@
-"""Reading on executors: ranges in, Arrow messages and reports out; and how a source gets there."""
+"""Reading on executors: ranges in, Arrow messages and reports out; and how a source gets there.
+
+Imports private modules: what a task does is tested without Spark, and with faults that Spark would hide.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from headwater import registry
 from headwater._version import __version__
 from headwater.definition import schema_of_source
 from headwater.runtime.protocol import WatchRequest
-from headwater.runtime.tasks import TASK_BYTES, Reader, ReaderSpec, reader
+from headwater.runtime.tasks import TASK_BYTES, RangeReader, ReaderSpec, task_function
 from headwater.schema import arrow_schema
 from headwater.spark.py4j import Driver
 
@@ -72,10 +75,10 @@ def define(
     return kind("Made", (hw.PartitionedSource,), body, name="made", schema=schema)
 
 
-def order(**policies: Any) -> WatchRequest:
-    given = {"onError": "fail", "onBadRow": "fail", "batchRows": 8192, "failOnDataLoss": True, **policies}
-    asked = {"feed": "7", "source": "made", "options": {}, "startFrom": {"kind": "earliest"}, "known": []}
-    return WatchRequest.read({**asked, **given})
+def request(**policies: Any) -> WatchRequest:
+    fields = {"onError": "fail", "onBadRow": "fail", "batchRows": 8192, "failOnDataLoss": True, **policies}
+    message = {"feed": "7", "source": "made", "options": {}, "startFrom": {"kind": "earliest"}, "known": []}
+    return WatchRequest.parse({**message, **fields})
 
 
 def tasks(*each: Ranges) -> Iterator[pa.RecordBatch]:
@@ -124,7 +127,7 @@ class Answers:
 def run(
     source: Any, *each: Ranges, sleep: Callable[[float], None] = lambda s: None, **policies: Any
 ) -> Answers:
-    return Answers(source, Reader(ReaderSpec.of(source, order(**policies)), sleep).read(tasks(*each)))
+    return Answers(source, RangeReader(ReaderSpec.of(source, request(**policies)), sleep).read(tasks(*each)))
 
 
 def failure(source: Any, *each: Ranges, **policies: Any) -> str:
@@ -146,7 +149,7 @@ def test_each_range_has_its_rows_in_order_and_then_a_report() -> None:
     ]
 
 
-def test_partitions_are_called_by_their_own_kind_of_name() -> None:
+def test_read_receives_the_name_as_a_string_or_an_integer() -> None:
     seen: list[Any] = []
 
     def read(self: Any, p: Any, start: int, end: int) -> Iterator[Any]:
@@ -157,18 +160,18 @@ def test_partitions_are_called_by_their_own_kind_of_name() -> None:
     assert seen == ["7", 7]
 
 
-def test_a_task_has_one_instance_which_is_closed_also_when_it_is_cut_off() -> None:
+def test_a_task_has_one_instance_which_is_closed_even_if_the_task_is_cut_short() -> None:
     closed: list[Any] = []
     source = define(close=lambda self: closed.append(id(self)))()
     run(source, [("a", 0, 3), ("b", 0, 3)])
     assert len(closed) == 1
-    batches = Reader(ReaderSpec.of(source, order())).read(tasks([("a", 0, 3)]))
+    batches = RangeReader(ReaderSpec.of(source, request())).read(tasks([("a", 0, 3)]))
     next(batches)
     batches.close()  # type: ignore[attr-defined]
     assert len(closed) == 2
 
 
-def test_what_close_raises_does_not_fail_the_task(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_in_close_does_not_fail_the_task(caplog: pytest.LogCaptureFixture) -> None:
     def close(self: Any) -> None:
         raise OSError("hush-hush")
 
@@ -208,7 +211,7 @@ def mixed(seed: int, faults: list[int]) -> Any:
     faults=st.lists(st.integers(0, 199), max_size=3),
     batch_rows=st.sampled_from([1, 3, 64, 8192]),
 )
-def test_however_ranges_are_cut_and_reads_fail_the_rows_are_the_same(
+def test_rows_are_the_same_however_ranges_are_cut_and_reads_fail(
     seed: int, cuts: list[int], faults: list[int], batch_rows: int
 ) -> None:
     edges = [0, *sorted(cuts), 200]
@@ -230,14 +233,14 @@ def yielding(*items: Any) -> Any:
     return define(lambda self, p, start, end: iter(items))()
 
 
-def test_single_rows_are_gathered() -> None:
+def test_single_rows_are_collected_into_batches() -> None:
     sizes = [message.num_rows for message in run(define()(), [("a", 0, 30_000)]).messages]
     assert sum(sizes) == 30_000
     assert len(sizes) < 10
     assert max(sizes) <= 8192 + 512
 
 
-def test_small_tables_are_joined_and_those_of_a_good_size_pass_as_they_are() -> None:
+def test_small_tables_are_joined_and_larger_ones_stay_as_they_are() -> None:
     small = run(yielding(*[table_of(10)] * 2000), [("a", 0, 20_000)])
     assert len(small.messages) < 8, "the first are smaller, until it is known what rows weigh"
     assert len(small.rows) == 20_000
@@ -245,7 +248,7 @@ def test_small_tables_are_joined_and_those_of_a_good_size_pass_as_they_are() -> 
     assert [message.num_rows for message in good.messages] == [9000, 9000, 9000]
 
 
-def test_what_is_heavy_is_cut_and_a_row_stays_whole() -> None:
+def test_large_tables_are_cut_but_a_row_stays_whole() -> None:
     answers = run(yielding(table_of(100_000)), [("a", 0, 100_000)])
     assert len(answers.rows) == 100_000
     assert max(message.nbytes for message in answers.messages) <= TASK_BYTES
@@ -253,7 +256,7 @@ def test_what_is_heavy_is_cut_and_a_row_stays_whole() -> None:
     assert [message.num_rows for message in heavy.messages] == [1, 1]
 
 
-def test_heavy_rows_are_not_gathered_by_the_thousand() -> None:
+def test_batches_of_large_rows_have_few_rows() -> None:
     most = 0
 
     def read(self: Any, p: Any, start: int, end: int) -> Iterator[Any]:
@@ -268,43 +271,47 @@ def test_heavy_rows_are_not_gathered_by_the_thousand() -> None:
 # What a source may not do
 
 
-def test_more_rows_than_offsets_are_an_error_before_the_surplus_is_given() -> None:
-    given = yielding(*[("a", n) for n in range(5)])
-    batches = Reader(ReaderSpec.of(given, order(batchRows=1))).read(tasks([("a", 5, 9)]))
-    given_out: list[pa.RecordBatch] = []
+def test_more_rows_than_offsets_are_an_error_before_they_are_sent() -> None:
+    source = yielding(*[("a", n) for n in range(5)])
+    batches = RangeReader(ReaderSpec.of(source, request(batchRows=1))).read(tasks([("a", 5, 9)]))
+    batches_read: list[pa.RecordBatch] = []
     with pytest.raises(RuntimeError) as caught:
-        given_out.extend(batches)
+        batches_read.extend(batches)
     assert str(caught.value) == (
-        "source 'made', read('a', 5, 9): read('a', 5, 9) gave 5 rows and more; offsets increase, so there "
+        "source 'made', read('a', 5, 9): read('a', 5, 9) yielded 5 rows or more; offsets increase, so there "
         "can be at most 4"
     )
-    assert len(given_out) <= 4
+    assert len(batches_read) <= 4
     assert "at most 4" in failure(yielding(table_of(5)), [("a", 5, 9)])
 
 
 def test_a_row_with_a_cursor_is_refused() -> None:
     for items in ([hw.At(1, ("a", 1))], [("a", 0), ("a", 1), hw.At(1, ("a", 2))]):
-        said = failure(yielding(*items), [("a", 0, 9)], onError="restart")
-        assert said.startswith("source 'made', read('a', 0, 9): a partitioned source yields rows, not hw.At")
+        message = failure(yielding(*items), [("a", 0, 9)], onError="restart")
+        assert message.startswith(
+            "source 'made', read('a', 0, 9): a partitioned source yields rows, not hw.At"
+        )
 
 
-def test_what_read_returns_must_be_rows() -> None:
+def test_read_must_return_rows() -> None:
     source = define(lambda self, p, start, end: 7)()
     assert "TypeError: read of made() returned 7 of type int, not rows" in failure(source, [("a", 0, 9)])
 
 
-def test_a_wrong_earliest_is_named() -> None:
-    said = failure(define(earliest=lambda self, p: "x")(), [("a", 0, 9)])
-    assert said.startswith(
+def test_an_invalid_earliest_is_named() -> None:
+    message = failure(define(earliest=lambda self, p: "x")(), [("a", 0, 9)])
+    assert message.startswith(
         "source 'made', read('a', 0, 9): earliest('a') returned 'x' of type str; an offset is"
     )
 
 
-def test_bad_rows_fail_or_are_left_out_or_lose_a_field_and_are_counted() -> None:
+def test_bad_rows_fail_or_are_dropped_or_nulled_and_are_counted() -> None:
     rows = [("a", 0), ("a", "no"), ("a", 2), hw.BadRow("?", "no row"), (None, 4)]
-    said = failure(yielding(*rows), [("a", 0, 9)], onError="restart")
-    assert said.startswith("source 'made', read('a', 0, 9): BadRowError: row 1, field 'o': str does not fit")
-    assert "Set the option onBadRow to drop or to null" in said
+    message = failure(yielding(*rows), [("a", 0, 9)], onError="restart")
+    assert message.startswith(
+        "source 'made', read('a', 0, 9): BadRowError: row 1, field 'o': str does not fit"
+    )
+    assert "Set the option onBadRow to drop or to null" in message
     dropped = run(yielding(*rows), [("a", 0, 9)], onBadRow="drop")
     assert dropped.rows == [("a", 0), ("a", 2), (None, 4)]
     assert (dropped.reports[0]["rows"], dropped.reports[0]["bad"]) == (3, 2)
@@ -315,7 +322,7 @@ def test_bad_rows_fail_or_are_left_out_or_lose_a_field_and_are_counted() -> None
     assert (many.reports[0]["bad"], len(many.reports[0]["samples"])) == (50, 10)
 
 
-def test_secrets_are_in_no_sample() -> None:
+def test_samples_contain_no_secrets() -> None:
     source = define(lambda self, p, start, end: iter([("a", self.token.reveal())]))(hw.Secret("hush-hush"))
     answers = run(source, [("a", 0, 9)], onBadRow="drop")
     assert "***" in answers.reports[0]["samples"][0]
@@ -346,21 +353,21 @@ def failing(times: int, at: int = 3) -> Any:
     return source
 
 
-def test_an_error_fails_the_task_with_all_that_is_to_be_said() -> None:
-    said = failure(failing(1), [("a", 0, 9)])
-    first, _, traceback = said.partition("\n\n")
+def test_an_error_fails_the_task_with_its_place_a_remedy_and_the_traceback() -> None:
+    message = failure(failing(1), [("a", 0, 9)])
+    first, _, traceback = message.partition("\n\n")
     assert re.fullmatch(
         r"source 'made', read\('a', 0, 9\): OSError: no route with \*\*\* \(test_partition_tasks\.py:\d+, in "
-        r"read\)\. Set the option onError to restart to have a range that fails read again\.",
+        r"read\)\. Set the option onError to restart to read a range again after an error\.",
         first,
     )
     assert traceback.startswith("Traceback (most recent call last):\n")
     assert traceback.endswith("OSError: no route with ***")
-    assert "hush" not in said
-    assert "headwater/runtime" not in said
+    assert "hush" not in message
+    assert "headwater/runtime" not in message
 
 
-def test_with_restart_a_range_is_read_again_on_another_instance_without_what_was_given() -> None:
+def test_with_restart_a_range_is_read_again_on_a_new_instance_without_repeating_rows() -> None:
     source, pauses = failing(3), list[float]()
     answers = run(source, [("a", 0, 9)], onError="restart", sleep=pauses.append)
     assert answers.rows == [("a", offset) for offset in range(9)]
@@ -369,7 +376,7 @@ def test_with_restart_a_range_is_read_again_on_another_instance_without_what_was
     assert pauses[0] < pauses[2]
 
 
-def test_after_so_many_restarts_the_task_fails() -> None:
+def test_after_max_restarts_the_task_fails() -> None:
     source = failing(99)
     assert "OSError: no route" in failure(source, [("a", 0, 9)], onError="restart", maxRestarts=2)
     assert len(source._state["instances"]) == source._state["closed"] == 3
@@ -389,11 +396,11 @@ def test_a_range_that_gives_fewer_rows_than_before_is_an_error() -> None:
             yield "a", 1
             raise OSError("gone")
 
-    said = failure(define(read)(), [("a", 0, 9)], onError="restart")
-    assert "gave 1 rows, and had given 2 before it failed; the same range must give the same rows" in said
+    message = failure(define(read)(), [("a", 0, 9)], onError="restart")
+    assert "yielded 1 rows, and 2 before it failed; the same range must yield the same rows" in message
 
 
-def test_an_earliest_that_fails_is_asked_again() -> None:
+def test_earliest_is_called_again_after_a_failure() -> None:
     left = [OSError("gone"), OSError("gone")]
 
     def earliest(self: Any, p: Any) -> int:
@@ -407,11 +414,11 @@ def test_an_earliest_that_fails_is_asked_again() -> None:
 # Data loss
 
 
-def test_offsets_that_are_gone_fail_the_task_or_are_counted() -> None:
+def test_lost_offsets_fail_the_task_or_are_counted() -> None:
     source = define(earliest=lambda self, p: 5)()
     assert failure(source, [("a", 3, 9)]) == (
         "source 'made', read('a', 3, 9): offsets 3 to 4 of partition 'a' are gone, and were not read yet. "
-        "Set the option failOnDataLoss to false to go on without them"
+        "Set the option failOnDataLoss to false to continue without them"
     )
     assert "offsets 0 to 3 of partition 'a' are gone" in failure(source, [("a", 0, 4)])
     answers = run(source, [("a", 3, 9), ("a", 0, 4), ("a", 5, 6)], failOnDataLoss=False)
@@ -419,21 +426,21 @@ def test_offsets_that_are_gone_fail_the_task_or_are_counted() -> None:
     assert [(report["lost"], report["rows"]) for report in answers.reports] == [(2, 4), (4, 0), (0, 1)]
 
 
-# The way there
+# From the driver to the executors
 
 
 DRIVER = """
 import sys
 import headwater as hw
-from headwater.runtime.protocol import WatchOrder
-from headwater.runtime.tasks import reader
+from headwater.runtime.protocol import WatchRequest
+from headwater.runtime.tasks import task_function
 from pyspark import cloudpickle
 {imports}
-asked = {{"feed": "7", "source": "x", "options": {{}}, "startFrom": {{"kind": "earliest"}}, "known": [],
-         "onError": "fail", "onBadRow": "fail", "batchRows": 10, "failOnDataLoss": True}}
-made = reader(Letters(token=hw.Secret("hush"), words=["x", "y"]), WatchOrder.read(asked))
+message = {{"feed": "7", "source": "x", "options": {{}}, "startFrom": {{"kind": "earliest"}}, "known": [],
+           "onError": "fail", "onBadRow": "fail", "batchRows": 10, "failOnDataLoss": True}}
+function = task_function(Letters(token=hw.Secret("hush"), words=["x", "y"]), WatchRequest.parse(message))
 with open("function", "wb") as file:
-    file.write(cloudpickle.dumps(made))
+    file.write(cloudpickle.dumps(function))
 """
 
 SOURCE = """
@@ -468,7 +475,7 @@ else:
     rows = [b.column(1)[0].as_buffer() for b in batches if b.column(1)[0].is_valid]
     print([tuple(r.values()) for m in rows for r in pa.ipc.read_record_batch(m, schema).to_pylist()])
     import headwater
-    print("letters" in [found.name for found in headwater.registered()])
+    print("letters" in [source.name for source in headwater.registered()])
 """
 
 
@@ -486,57 +493,57 @@ def python(script: str, folder: Path, *arguments: str, path: str = "") -> str:
     return done.stdout
 
 
-def test_a_class_of_the_program_itself_travels_as_it_is_and_disturbs_nothing(tmp_path: Path) -> None:
+def test_a_class_of_the_main_program_is_pickled_by_value_and_not_registered(tmp_path: Path) -> None:
     python(DRIVER.format(imports=SOURCE), tmp_path)
-    said = python(WORKER, tmp_path)
-    assert said == "[('x', 'hush', 'by a global'), ('y', 'hush', 'by a global')]\nFalse\n"
+    message = python(WORKER, tmp_path)
+    assert message == "[('x', 'hush', 'by a global'), ('y', 'hush', 'by a global')]\nFalse\n"
 
 
-def test_a_class_of_a_module_travels_by_its_name(tmp_path: Path) -> None:
+def test_a_class_of_a_module_is_pickled_by_name(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "letters.py").write_text(SOURCE)
     python(DRIVER.format(imports="from letters import Letters"), tmp_path, path=str(tmp_path / "here"))
     assert b"by a global" not in (tmp_path / "function").read_bytes()
     assert python(WORKER, tmp_path, path=str(tmp_path / "here")).endswith("\nTrue\n")
-    said = python(WORKER, tmp_path)
-    assert said.startswith(
-        "RuntimeError: source 'letters' cannot be read here: what it is made of, in module 'letters', cannot "
+    message = python(WORKER, tmp_path)
+    assert message.startswith(
+        "RuntimeError: source 'letters' cannot be read here: its module 'letters' cannot "
         f"be loaded by {sys.executable}, the Python of Spark's workers (ModuleNotFoundError: No module named "
         "'letters'). Install it there, or send its file with spark-submit --py-files or "
         "sparkContext.addPyFile"
     )
 
 
-def test_a_python_without_headwater_says_so(tmp_path: Path) -> None:
+def test_a_worker_without_headwater_reports_it(tmp_path: Path) -> None:
     python(DRIVER.format(imports=SOURCE), tmp_path)
     libraries = tmp_path / "libraries"
     libraries.mkdir()
     for module in ("pyarrow", "pyspark", "numpy", "py4j"):
-        found = Path(__import__(module).__file__ or "").parent
-        for folder in (found, found.with_name(f"{module}.libs")):
+        package = Path(__import__(module).__file__ or "").parent
+        for folder in (package, package.with_name(f"{module}.libs")):
             if folder.exists():
                 (libraries / folder.name).symlink_to(folder)
-    said = python(WORKER, tmp_path, "-S", path=str(libraries))
-    assert said.startswith(
+    message = python(WORKER, tmp_path, "-S", path=str(libraries))
+    assert message.startswith(
         f"RuntimeError: source 'letters' cannot be read here: {sys.executable}, the Python of Spark's "
         f"workers, has no headwater (No module named 'headwater'). Install headwater=={__version__} for it, "
         "or set PYSPARK_PYTHON to a Python that has it, before Spark is started"
     )
 
 
-def test_another_version_of_headwater_says_so(tmp_path: Path, copy_of_package: Path) -> None:
+def test_a_worker_with_another_version_of_headwater_reports_it(tmp_path: Path, copy_of_package: Path) -> None:
     python(DRIVER.format(imports=SOURCE), tmp_path)
     version = copy_of_package / "headwater" / "_version.py"
     version.write_text(version.read_text().replace(__version__, "99.0.0"))
-    said = python(WORKER, tmp_path, path=str(copy_of_package))
-    assert said.startswith(
+    message = python(WORKER, tmp_path, path=str(copy_of_package))
+    assert message.startswith(
         f"RuntimeError: source 'letters' cannot be read here: {sys.executable}, the Python of Spark's "
         f"workers, has headwater 99.0.0, and the driver has {__version__}. Install headwater=={__version__} "
         "for it"
     )
 
 
-def test_what_cannot_be_sent_is_told_on_the_driver() -> None:
+def test_a_source_that_cannot_be_pickled_is_an_error_on_the_driver() -> None:
     import threading
 
     lock = threading.Lock()
@@ -549,11 +556,11 @@ def test_what_cannot_be_sent_is_told_on_the_driver() -> None:
     with pytest.raises(
         hw.HeadwaterError, match=r"^source 'made' cannot be sent to Spark's executors: TypeError"
     ) as e:
-        reader(source, order())
-    assert "make what cannot be pickled, such as connections and locks, in __init__" in str(e.value)
+        task_function(source, request())
+    assert "create what cannot be pickled, such as connections and locks, in __init__" in str(e.value)
 
 
-def test_what_reads_needs_of_spark_its_types_and_how_it_pickles(tmp_path: Path) -> None:
+def test_importing_the_tasks_module_does_not_import_pyspark(tmp_path: Path) -> None:
     script = """
         import sys, headwater.runtime.tasks
         print(sorted(name for name in sys.modules if name.partition(".")[0] in ("pyspark", "py4j")))
@@ -561,12 +568,12 @@ def test_what_reads_needs_of_spark_its_types_and_how_it_pickles(tmp_path: Path) 
     assert python(script, tmp_path, path=str(PACKAGE)) == "[]\n"
 
 
-def test_the_function_holds_bytes_and_texts_only() -> None:
-    made = reader(define()(hw.Secret("hush")), order())
-    held = [cell.cell_contents for cell in made.__closure__ or ()]
+def test_the_task_function_holds_only_bytes_and_strings() -> None:
+    function = task_function(define()(hw.Secret("hush")), request())
+    held = [cell.cell_contents for cell in function.__closure__ or ()]
     assert {type(value) for value in held} == {bytes, str}
     assert "hush" not in repr([value for value in held if isinstance(value, str)])
-    assert cloudpickle.dumps(made)
+    assert cloudpickle.dumps(function)
 
 
 # In Spark
@@ -575,54 +582,54 @@ def test_the_function_holds_bytes_and_texts_only() -> None:
 def frame(spark: SparkSession, source: Any, *each: Ranges, **policies: Any) -> DataFrame:
     """As the JVM makes it: a row for each task, and a task for each row."""
     rows = [(task,) for batch in tasks(*each) for task in batch.column(0).to_pylist()]
-    given = spark.createDataFrame(spark.sparkContext.parallelize(rows, len(rows)), "task STRING")
-    column = Driver.reader_column(reader(source, order(**policies)))
-    return DataFrame(given._jdf.mapInArrow(column, False, None), spark)
+    tasks_frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, len(rows)), "task STRING")
+    column = Driver.task_column(task_function(source, request(**policies)))
+    return DataFrame(tasks_frame._jdf.mapInArrow(column, False, None), spark)
 
 
 @pytest.mark.usefixtures("by_value")
-def test_spark_runs_it_over_a_frame_of_tasks(spark_session: SparkSession) -> None:
+def test_spark_runs_the_task_function_over_a_frame_of_tasks(spark_session: SparkSession) -> None:
     source = define()(hw.Secret("hush"))
-    made = frame(spark_session, source, [("a", 0, 3), (1, 5, 6)], [("b", 0, 20_000)])
-    assert made.schema.simpleString() == "struct<report:string,rows:binary>"
-    batches = (pa.RecordBatch.from_pylist([row.asDict()], ANSWER) for row in made.collect())
+    results = frame(spark_session, source, [("a", 0, 3), (1, 5, 6)], [("b", 0, 20_000)])
+    assert results.schema.simpleString() == "struct<report:string,rows:binary>"
+    batches = (pa.RecordBatch.from_pylist([row.asDict()], ANSWER) for row in results.collect())
     answers = Answers(source, batches)
     assert answers.rows == [("a", 0), ("a", 1), ("a", 2), ("1", 5), *(("b", o) for o in range(20_000))]
     assert [report["rows"] for report in answers.reports] == [3, 1, 20_000]
 
 
 @pytest.mark.usefixtures("by_value")
-def test_spark_shows_what_went_wrong(spark_session: SparkSession) -> None:
-    made = frame(spark_session, define(earliest=lambda self, p: 5)(), [("a", 3, 9)])
+def test_spark_shows_the_error_of_a_task(spark_session: SparkSession) -> None:
+    results = frame(spark_session, define(earliest=lambda self, p: 5)(), [("a", 3, 9)])
     with pytest.raises(Exception, match="offsets 3 to 4 of partition 'a' are gone, and were not read yet"):
-        made.collect()
+        results.collect()
 
 
 def test_the_workers_of_a_new_local_session_run_this_python_unless_another_is_set(run: Run) -> None:
-    found = run("""
+    pythons = run("""
         import os, sys
         del os.environ["PYSPARK_PYTHON"]
-        found = {"this": sys.executable}
+        pythons = {"this": sys.executable}
 
-        def look(case, made):
-            spark = hw.session(made)
-            found[case] = [spark.sparkContext.pythonExec, os.environ.get("PYSPARK_PYTHON")]
+        def look(case, session_builder):
+            spark = hw.session(session_builder)
+            pythons[case] = [spark.sparkContext.pythonExec, os.environ.get("PYSPARK_PYTHON")]
             return spark
 
         spark = look("nothing", builder())
         workers = spark.sparkContext.parallelize([1]).map(lambda _: __import__("sys").executable)
-        found["worker"] = workers.first()
+        pythons["worker"] = workers.first()
         os.environ["PYSPARK_PYTHON"] = "python3.99"
         look("running", builder())
         spark.stop()
         look("variable", builder()).stop()
         del os.environ["PYSPARK_PYTHON"]
         look("setting", builder().config("spark.pyspark.python", "other")).stop()
-        report(found)
+        report(pythons)
     """)
-    this = found["this"]
-    assert found["nothing"] == [this, this]
-    assert found["worker"] == this
-    assert found["running"] == [this, "python3.99"]
-    assert found["variable"] == ["python3.99"] * 2
-    assert found["setting"] == ["python3", None]
+    this = pythons["this"]
+    assert pythons["nothing"] == [this, this]
+    assert pythons["worker"] == this
+    assert pythons["running"] == [this, "python3.99"]
+    assert pythons["variable"] == ["python3.99"] * 2
+    assert pythons["setting"] == ["python3", None]

@@ -1,4 +1,4 @@
-"""Sources with partitions, read by Spark: what arrives, where it begins, and what becomes of faults."""
+"""Partitioned sources, read by Spark: what arrives, where it starts, and what happens after failures."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def upstream(tmp_path: Path) -> Upstream:
 
 
 class Runs:
-    """Queries on one checkpoint, one after the other; what each batch had, and had the second time."""
+    """Queries on one checkpoint, one after the other, and the rows of their batches."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
@@ -106,7 +106,7 @@ class Runs:
         return (writer.trigger(availableNow=True) if now else writer).start()
 
     def run(self, source: Any, **options: Any) -> list[list[Row]]:
-        """What the batches of an AvailableNow run had."""
+        """The rows of each batch of an AvailableNow run."""
         before = set(self.batches)
         query = self.start(source, **options)
         assert query.awaitTermination(90), query.status
@@ -146,7 +146,7 @@ def metrics(query: StreamingQuery) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("give", ["rows", "arrow"])
-def test_rows_of_all_partitions_arrive_once_in_the_order_of_each(
+def test_rows_arrive_once_and_in_order_within_each_partition(
     give: str, upstream: Upstream, runs: Runs
 ) -> None:
     upstream.put("a", 30_000)
@@ -156,7 +156,7 @@ def test_rows_of_all_partitions_arrive_once_in_the_order_of_each(
     assert of(runs.rows()) == numbers(a=30_000, b=5)
 
 
-def test_limits_are_kept_to_the_row_and_progress_counts_them(upstream: Upstream, runs: Runs) -> None:
+def test_max_rows_per_trigger_is_exact_and_progress_counts_the_rows(upstream: Upstream, runs: Runs) -> None:
     upstream.put("a", 1000)
     upstream.put("b", 100)
     query = runs.start(upstream.source(), max_rows_per_trigger=250)
@@ -165,7 +165,7 @@ def test_limits_are_kept_to_the_row_and_progress_counts_them(upstream: Upstream,
     counts = [len(rows) for rows in runs.batches.values()]
     assert counts == [250, 250, 250, 250, 100]
     assert [int(m["rowsInBatch"]) for m in metrics(query) if m["rowsInBatch"] != "0"] == counts
-    assert [told["numInputRows"] for told in query.recentProgress if told["numInputRows"]] == counts
+    assert [report["numInputRows"] for report in query.recentProgress if report["numInputRows"]] == counts
     assert all({p for p, _ in rows} == {"a", "b"} for rows in list(runs.batches.values())[:3])
     last = metrics(query)[-1]
     assert last["rowsRead"] == "1100"
@@ -203,7 +203,7 @@ def test_partitions_grow_between_batches_and_between_restarts(upstream: Upstream
     ],
     ids=str,
 )
-def test_a_query_begins_where_it_is_told_to_and_goes_on_from_there(
+def test_a_query_starts_at_start_from_and_resumes_from_its_checkpoint(
     start: Any, expected: dict[str, list[int]], upstream: Upstream, runs: Runs
 ) -> None:
     upstream.put("a", 6, first=2)
@@ -217,14 +217,16 @@ def test_a_query_begins_where_it_is_told_to_and_goes_on_from_there(
     assert of(runs.rows()) == expected
 
 
-def test_offsets_to_begin_at_name_numbered_partitions_too(upstream: Upstream, runs: Runs) -> None:
+def test_start_offsets_may_name_partitions_with_integer_names(upstream: Upstream, runs: Runs) -> None:
     upstream.put(0, 20)
     upstream.put(10, 3)
     runs.run(upstream.source(numbered=True), start_from={"0": 17})
     assert of(runs.rows()) == {"0": [17, 18, 19], "10": [0, 1, 2]}
 
 
-def test_the_first_batch_is_the_same_again_though_latest_has_moved(upstream: Upstream, runs: Runs) -> None:
+def test_the_first_batch_is_replayed_identically_after_latest_has_moved(
+    upstream: Upstream, runs: Runs
+) -> None:
     upstream.put("a", 5)
 
     def fails(batch: DataFrame, number: int) -> None:
@@ -244,7 +246,9 @@ def test_the_first_batch_is_the_same_again_though_latest_has_moved(upstream: Ups
     ]
 
 
-def test_a_failing_partition_is_tried_again_and_the_others_go_on(upstream: Upstream, runs: Runs) -> None:
+def test_with_restart_a_failing_partition_is_retried_and_the_others_continue(
+    upstream: Upstream, runs: Runs
+) -> None:
     upstream.put("a", 3)
     upstream.put("b", "fail")
     query = runs.start(upstream.source(), now=False, on_error="restart")
@@ -273,9 +277,7 @@ def test_a_failing_partition_is_tried_again_and_the_others_go_on(upstream: Upstr
     query.stop()
 
 
-def test_a_partition_that_failed_is_not_asked_again_where_that_is_its_end(
-    upstream: Upstream, runs: Runs
-) -> None:
+def test_with_end_a_failed_partition_is_not_called_again(upstream: Upstream, runs: Runs) -> None:
     upstream.put("a", 3)
     upstream.put("b", "fail")
     query = runs.start(upstream.source(), now=False, on_error="end")
@@ -296,15 +298,16 @@ def test_a_failing_partition_fails_the_query_with_the_authors_traceback(
 ) -> None:
     upstream.put("a", 3)
     upstream.put("b", "fail")
-    said = stream(upstream.source()).failure()
+    message = stream(upstream.source()).failure()
     assert (
-        "Source 'shelf' failed: earliest('b'): ConnectionError: b is not there (test_partitioned.py:" in said
+        "Source 'shelf' failed: earliest('b'): ConnectionError: b is not there (test_partitioned.py:"
+        in message
     )
-    assert "Set the option onError to restart" in said
-    assert 'raise ConnectionError(f"{p} is not there")' in said
+    assert "Set the option onError to restart" in message
+    assert 'raise ConnectionError(f"{p} is not there")' in message
 
 
-def test_a_partition_that_does_not_answer_delays_no_other(upstream: Upstream, runs: Runs) -> None:
+def test_a_partition_that_hangs_does_not_delay_the_others(upstream: Upstream, runs: Runs) -> None:
     upstream.put("a", 3)
     upstream.put("b", "hang")
     query = runs.start(upstream.source(), now=False)
@@ -320,20 +323,22 @@ def test_a_partition_that_does_not_answer_delays_no_other(upstream: Upstream, ru
         query.stop()
 
 
-def test_what_read_raises_fails_the_query_by_partition_and_place(upstream: Upstream, stream: Stream) -> None:
+def test_an_error_in_read_fails_the_query_with_partition_and_place(
+    upstream: Upstream, stream: Stream
+) -> None:
     upstream.put("a", 9)
-    said = stream(upstream.source(give="error")).failure()
-    assert "LookupError: no row 7" in said
-    assert "test_partitioned.py" in said
-    assert "'a'" in said
+    message = stream(upstream.source(give="error")).failure()
+    assert "LookupError: no row 7" in message
+    assert "test_partitioned.py" in message
+    assert "'a'" in message
 
 
-def test_more_rows_than_offsets_are_an_error_and_are_not_given(upstream: Upstream, stream: Stream) -> None:
+def test_more_rows_than_offsets_fail_the_query(upstream: Upstream, stream: Stream) -> None:
     upstream.put("a", 4)
     assert "at most 4" in stream(upstream.source(give="too many")).failure()
 
 
-def test_bad_rows_are_dropped_and_counted_where_that_is_asked_for(upstream: Upstream, runs: Runs) -> None:
+def test_with_drop_bad_rows_are_dropped_and_counted(upstream: Upstream, runs: Runs) -> None:
     upstream.put("a", 20)
     query = runs.start(upstream.source(give="bad"), on_bad_row="drop")
     assert query.awaitTermination(90), query.status
@@ -342,24 +347,26 @@ def test_bad_rows_are_dropped_and_counted_where_that_is_asked_for(upstream: Upst
     assert metrics(query)[-1]["rowsRead"] == "18"
 
 
-def test_offsets_that_are_gone_are_a_loss_when_they_are_read(upstream: Upstream, runs: Runs) -> None:
+def test_lost_offsets_fail_the_query_or_are_counted(upstream: Upstream, runs: Runs) -> None:
     upstream.put("a", 5)
     runs.run(upstream.source())
     upstream.put("a", 12, first=8)
     query = runs.start(upstream.source())
     wait_until(lambda: not query.isActive, lambda: query.status)
-    said = str(query.exception())
-    assert "'shelf'" in said
-    assert "'a'" in said
-    assert "5" in said
-    assert "failOnDataLoss" in said
+    message = str(query.exception())
+    assert "'shelf'" in message
+    assert "'a'" in message
+    assert "5" in message
+    assert "failOnDataLoss" in message
     going_on = runs.start(upstream.source(), fail_on_data_loss=False)
     assert going_on.awaitTermination(90), going_on.status
     assert of(runs.rows()) == {"a": [0, 1, 2, 3, 4, 8, 9, 10, 11]}
     assert metrics(going_on)[-1]["rowsLost"] == "3"
 
 
-def test_a_partition_that_went_backwards_or_is_gone_fails_or_stays(upstream: Upstream, runs: Runs) -> None:
+def test_a_partition_that_went_backwards_or_is_gone_fails_the_query_or_is_kept(
+    upstream: Upstream, runs: Runs
+) -> None:
     upstream.put("a", 5)
     upstream.put("b", 5)
     runs.run(upstream.source())
@@ -381,19 +388,19 @@ def test_a_frame_gives_the_same_rows_to_every_action(
     upstream: Upstream, spark_session: SparkSession, tmp_path: Path
 ) -> None:
     upstream.put("a", 100)
-    found: list[Any] = []
+    results: list[Any] = []
 
     def save(batch: DataFrame, number: int) -> None:
-        found.extend([batch.count(), batch.count(), [row.n for row in batch.collect()]])
+        results.extend([batch.count(), batch.count(), [row.n for row in batch.collect()]])
 
     frame = hw.stream(spark_session, upstream.source())
     query = frame.writeStream.foreachBatch(save).trigger(availableNow=True).start()
     assert query.awaitTermination(90), query.status
-    assert found == [100, 100, list(range(100))]
+    assert results == [100, 100, list(range(100))]
     assert metrics(query)[-1]["rowsRead"] == "100"  # though they were read three times
 
 
-def test_big_ranges_are_cut_for_more_tasks(upstream: Upstream, spark_session: SparkSession) -> None:
+def test_min_partitions_cuts_large_ranges(upstream: Upstream, spark_session: SparkSession) -> None:
     upstream.put("a", 1000)
     upstream.put("b", 10)
     tasks: list[int] = []
@@ -408,7 +415,7 @@ def test_big_ranges_are_cut_for_more_tasks(upstream: Upstream, spark_session: Sp
     assert tasks == [8]
 
 
-def test_a_batch_that_is_run_again_with_other_tasks_has_the_same_rows(upstream: Upstream, runs: Runs) -> None:
+def test_a_batch_that_is_replayed_with_other_tasks_has_the_same_rows(upstream: Upstream, runs: Runs) -> None:
     for p in "abcd":
         upstream.put(p, 20)
     runs.run(upstream.source())
@@ -427,21 +434,21 @@ def test_two_queries_of_one_source_are_independent(upstream: Upstream, stream: S
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"buffer_rows": 3}, "Option 'bufferRows' means nothing for a source with partitions"),
         ({"start_from": "newest"}, "it must be earliest, latest, a time with its zone"),
         ({"min_partitions": 0}, "Option 'minPartitions' of source 'shelf' is '0', it must be"),
     ],
 )
-def test_options_that_do_not_fit_fail_at_load(
-    options: dict[str, Any], said: str, upstream: Upstream, spark_session: SparkSession
+def test_invalid_options_fail_at_load(
+    options: dict[str, Any], message: str, upstream: Upstream, spark_session: SparkSession
 ) -> None:
-    with pytest.raises(Exception, match=said.replace("'", ".")):
+    with pytest.raises(Exception, match=message.replace("'", ".")):
         hw.stream(spark_session, upstream.source(), **options)
 
 
-def test_another_option_that_is_identity_is_refused(upstream: Upstream, runs: Runs, tmp_path: Path) -> None:
+def test_a_changed_identity_option_is_refused(upstream: Upstream, runs: Runs, tmp_path: Path) -> None:
     upstream.put("a", 1)
     runs.run(upstream.source())
     query = runs.start(Shelf(str(tmp_path)))
@@ -463,12 +470,12 @@ def test_a_stop_ends_the_watch_and_leaves_no_thread(upstream: Upstream, stream: 
 
 
 @pytest.mark.slow
-def test_workers_without_headwater_say_what_to_do(run: Run, tmp_path: Path) -> None:
+def test_workers_without_headwater_report_how_to_fix_it(run: Run, tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text("import sys; sys.modules['headwater'] = None")
     python = program(tmp_path / "python", f'PYTHONPATH="{hidden}:$PYTHONPATH" exec {sys.executable} "$@"')
-    said = run(
+    message = run(
         """
         class Ones(hw.PartitionedSource, name="ones", schema="n LONG"):
             def partitions(self): return [0]
@@ -485,5 +492,5 @@ def test_workers_without_headwater_say_what_to_do(run: Run, tmp_path: Path) -> N
         """,
         env={"PYSPARK_PYTHON": str(python)},
     )
-    assert "has no headwater" in said
-    assert "PYSPARK_PYTHON" in said
+    assert "has no headwater" in message
+    assert "PYSPARK_PYTHON" in message

@@ -253,7 +253,7 @@ def test_a_bad_row_is_reported_after_the_rows_before_it(run: Run) -> None:
         ),
         (
             "yield hw.At(1, 1)",
-            "broken(): a source that yields hw.At(cursor, rows) is resumable: let its read take",
+            "broken(): a source that yields hw.At(cursor, rows) is resumable: add a parameter `since`",
         ),
     ],
 )
@@ -273,9 +273,7 @@ def test_a_resumable_source_without_cursors_is_an_error(run: Run) -> None:
             yield 5
     """
     message = run("feeds:forgetful", code=code).message()
-    assert (
-        "yields hw.At(cursor, row_or_rows) only; it has yielded 5. Wrap its rows in hw.At, or take" in message
-    )
+    assert "only yield hw.At(cursor, row_or_rows); it yielded 5. Wrap its rows in hw.At, or remove" in message
 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])

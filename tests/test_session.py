@@ -253,7 +253,7 @@ def test_a_loader_that_cannot_be_added_to_is_named_with_the_remedy(
             java.wait(60)
         finally:
             java.kill()
-    assert "AppClassLoader) cannot be added to" in message
+    assert "AppClassLoader) does not accept jars" in message
     assert f"spark-submit --jars {jar}" in message
 
 

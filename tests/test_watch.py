@@ -1,4 +1,7 @@
-"""How the driver watches partitions: what is published, when, and what becomes of calls that fail or hang."""
+"""How the driver watches partitions: what it publishes, when, and what happens to calls that fail or hang.
+
+Imports private modules: a test plays the JVM, and so sees every version that is published.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,22 @@ from typing import Any
 import pytest
 
 import headwater as hw
+import headwater.sources  # registered before a test of another file replaces the registry
 from headwater.runtime.host import Host
 from headwater.runtime.partitions import PartitionWatch, Positions, WatchFailed
 from headwater.runtime.protocol import Address, StartFrom, WatchRequest
+from headwater.runtime.threads import Deadline
 
 SOON = 30.0
-"""How long a test waits for what has to come."""
+"""How long a test waits, at most, for what must happen."""
+
+
+def in_time() -> Deadline:
+    return Deadline.after(3.0)
 
 
 class World:
-    """The upstream: its partitions with their first and next offsets, and what calls have met there."""
+    """The upstream: its partitions with their first and next offsets, and the calls that were made."""
 
     def __init__(self, **partitions: tuple[int, int]) -> None:
         self.partitions: dict[Any, tuple[int, int]] = dict(partitions)
@@ -41,7 +50,7 @@ class World:
         self.kept: list[Any] = []  # so that no two have the same id
 
     def visit(self, source: Any, method: str, partition: Any = None) -> None:
-        """One call: it is counted, waits where it is told to, and fails where it is told to."""
+        """One call: it is counted, waits if it is held, and raises the error that is set for it."""
         key = method if partition is None else (method, partition)
         with self.changed:
             self.calls[key] += 1
@@ -72,7 +81,7 @@ class World:
 
 
 class Watched(hw.PartitionedSource, name="watched", schema="p STRING, o LONG"):
-    """What is in the world of the test that runs."""
+    """A source of the world of the current test."""
 
     world: World
 
@@ -130,14 +139,14 @@ class Watching:
         self.seen: list[dict[str, Any]] = []
 
     def next(self) -> dict[str, Any]:
-        """The next version; none is left out here, whoever else may have missed it."""
+        """The next version. None is skipped."""
         answers: SimpleQueue[dict[str, Any]] = SimpleQueue()
         version = self.seen[-1]["version"] if self.seen else 0
         self.watch.positions.when_newer(version, answers.put)
         try:
             self.seen.append(answers.get(timeout=SOON))
         except Empty:
-            raise AssertionError(f"nothing new within {SOON} s; so far: {self.seen[-3:]}") from None
+            raise AssertionError(f"no new version within {SOON} s; the last were: {self.seen[-3:]}") from None
         return self.seen[-1]
 
     def until(self, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
@@ -160,9 +169,9 @@ Start = Callable[..., Watching]
 def start(world: World) -> Iterator[Start]:
     started: list[PartitionWatch] = []
 
-    def begin(*, options: dict[str, str] | None = None, **given: Any) -> Watching:
-        kept = {name: given.pop(name) for name in ("timeout", "back_off") if name in given}
-        question = {
+    def begin(*, options: dict[str, str] | None = None, **fields: Any) -> Watching:
+        settings = {name: fields.pop(name) for name in ("timeout", "restart_delay") if name in fields}
+        message = {
             "feed": "7",
             "source": "watched",
             "options": options or {},
@@ -172,9 +181,11 @@ def start(world: World) -> Iterator[Start]:
             "failOnDataLoss": True,
             "startFrom": {"kind": "earliest"},
             "known": [],
-            **given,
+            **fields,
         }
-        watch = PartitionWatch(WatchRequest.read(question), **{"back_off": lambda failures: 0.0, **kept})
+        watch = PartitionWatch(
+            WatchRequest.parse(message), **{"restart_delay": lambda failures: 0.0, **settings}
+        )
         started.append(watch)
         watch.start()
         return Watching(watch)
@@ -182,7 +193,7 @@ def start(world: World) -> Iterator[Start]:
     yield begin
     world.let_go()
     for watch in started:
-        watch.stop()
+        watch.stop(in_time())
     end = time.monotonic() + SOON
     while any(thread.name.startswith("headwater-watch") for thread in threading.enumerate()):
         assert time.monotonic() < end, [thread.name for thread in threading.enumerate()]
@@ -192,7 +203,7 @@ def start(world: World) -> Iterator[Start]:
 # What is published
 
 
-def test_the_first_complete_version_has_where_all_begin_and_how_far_they_go(start: Start) -> None:
+def test_the_first_complete_version_has_the_start_and_end_of_every_partition(start: Start) -> None:
     watching = start()
     assert {**watching.until_complete(), "version": 0} == {
         "version": 0,
@@ -206,7 +217,7 @@ def test_the_first_complete_version_has_where_all_begin_and_how_far_they_go(star
     assert watching.watch.state == "running"
 
 
-def test_versions_count_changes_and_are_told_to_all_who_wait(world: World, start: Start) -> None:
+def test_every_change_is_a_new_version_that_all_who_wait_receive(world: World, start: Start) -> None:
     watching = start()
     version = watching.until_complete()["version"]
     answers: list[SimpleQueue[Any]] = [SimpleQueue(), SimpleQueue()]
@@ -214,15 +225,15 @@ def test_versions_count_changes_and_are_told_to_all_who_wait(world: World, start
         watching.watch.positions.when_newer(version, answer.put)
     assert all(answer.empty() for answer in answers)
     world.set(a=(0, 6))
-    told = [answer.get(timeout=SOON) for answer in answers]
-    assert [body["version"] for body in told] == [version + 1] * 2
-    assert told[0]["latest"] == {"a": 6, "b": 4}
+    bodies = [answer.get(timeout=SOON) for answer in answers]
+    assert [body["version"] for body in bodies] == [version + 1] * 2
+    assert bodies[0]["latest"] == {"a": 6, "b": 4}
     late: SimpleQueue[Any] = SimpleQueue()
     watching.watch.positions.when_newer(0, late.put)
-    assert late.get(timeout=SOON) == told[0]
+    assert late.get(timeout=SOON) == bodies[0]
 
 
-def test_the_same_again_is_no_version() -> None:
+def test_publishing_the_same_again_makes_no_new_version() -> None:
     positions, answers = Positions(), SimpleQueue[Any]()
     assert positions.publish({"latest": {"a": 1}})
     assert not positions.publish({"latest": {"a": 1}})
@@ -232,14 +243,14 @@ def test_the_same_again_is_no_version() -> None:
     assert answers.get(timeout=SOON) == {"version": 2, "latest": {"a": 2}}
 
 
-def test_numbers_are_names_too_and_methods_get_them_as_numbers(world: World, start: Start) -> None:
+def test_partitions_may_have_integer_names_and_methods_receive_integers(world: World, start: Start) -> None:
     world.partitions = {7: (0, 1), 10: (0, 2)}
     known = start().until_complete()
     assert (known["partitions"], known["latest"]) == ("int", {"7": 1, "10": 2})
     assert world.calls[("latest", 7)] > 0
 
 
-def test_no_partition_yet_is_complete(world: World, start: Start) -> None:
+def test_a_source_without_partitions_is_complete(world: World, start: Start) -> None:
     world.partitions = {}
     watching = start(startFrom={"kind": "latest"})
     assert watching.until_complete()["latest"] == {}
@@ -248,14 +259,14 @@ def test_no_partition_yet_is_complete(world: World, start: Start) -> None:
     assert (known["latest"], known["starts"]) == ({"c": 9}, {"c": 3})
 
 
-def test_offsets_that_go_backwards_are_published_as_they_are(world: World, start: Start) -> None:
+def test_offsets_that_go_backwards_are_published_unchanged(world: World, start: Start) -> None:
     watching = start()
     watching.until_complete()
     world.set(a=(0, 1))
     assert watching.next()["latest"] == {"a": 1, "b": 4}
 
 
-def test_partitions_come_go_and_come_again(world: World, start: Start) -> None:
+def test_partitions_may_appear_disappear_and_appear_again(world: World, start: Start) -> None:
     watching = start()
     watching.until_complete()
     world.set(c=(3, 9))
@@ -265,15 +276,13 @@ def test_partitions_come_go_and_come_again(world: World, start: Start) -> None:
     known = watching.until(lambda known: known["gone"])
     assert (known["gone"], known["latest"]) == (["a"], {"b": 4, "c": 9})
     assert known["starts"] == {"a": 0, "b": 2, "c": 3}
-    assert [found.name for found in watching.watch.partitions] == ["b", "c"]
+    assert [partition.name for partition in watching.watch.partitions] == ["b", "c"]
     world.set(a=(0, 50))
     known = watching.until(lambda known: "a" in known["latest"])
     assert (known["gone"], known["latest"]["a"], known["starts"]["a"]) == ([], 50, 0)
 
 
-def test_a_call_that_fails_because_its_partition_has_just_gone_is_no_error(
-    world: World, start: Start
-) -> None:
+def test_a_call_that_fails_because_its_partition_is_gone_is_not_an_error(world: World, start: Start) -> None:
     watching = start()
     watching.until_complete()
     world.hold(("latest", "a"))
@@ -288,7 +297,7 @@ def test_a_call_that_fails_because_its_partition_has_just_gone_is_no_error(
 # Where it starts
 
 
-def test_latest_is_where_a_partition_ends_when_it_is_first_asked(world: World, start: Start) -> None:
+def test_start_from_latest_is_the_first_latest_of_a_partition(world: World, start: Start) -> None:
     watching = start(startFrom={"kind": "latest"})
     assert watching.until_complete()["starts"] == {"a": 5, "b": 4}
     world.set(a=(0, 8), c=(1, 6))
@@ -298,36 +307,36 @@ def test_latest_is_where_a_partition_ends_when_it_is_first_asked(world: World, s
 
 
 @pytest.mark.parametrize("time", ["2026-01-01T00:00:01Z", "2026-01-01T00:00:01.999999999Z"])
-def test_a_time_is_given_to_the_source(start: Start, time: str) -> None:
+def test_start_from_a_time_calls_at(start: Start, time: str) -> None:
     assert start(startFrom={"kind": "at", "time": time}).until_complete()["starts"] == {"a": 1, "b": 3}
 
 
-def test_a_time_after_all_that_is_there_leads_to_the_end(start: Start) -> None:
+def test_start_from_a_time_after_the_last_row_starts_at_the_end(start: Start) -> None:
     known = start(startFrom={"kind": "at", "time": "2026-01-01T00:00:59Z"}).until_complete()
     assert known["starts"] == known["latest"] == {"a": 5, "b": 4}
 
 
-def test_a_start_is_told_once_it_is_known_how_far_the_partition_goes(world: World, start: Start) -> None:
+def test_a_start_is_published_together_with_the_first_latest(world: World, start: Start) -> None:
     world.hold(("latest", "b"))
     known = start().until(lambda known: known["latest"])
     assert (known["starts"], known["latest"]) == ({"a": 0}, {"a": 5})
 
 
-def test_offsets_by_partition_and_the_others_from_their_beginning(world: World, start: Start) -> None:
+def test_start_from_offsets_starts_other_partitions_at_earliest(world: World, start: Start) -> None:
     watching = start(startFrom={"kind": "vector", "offsets": {"a": 4}})
     assert watching.until_complete()["starts"] == {"a": 4, "b": 2}
     assert ("earliest", "a") not in world.calls
 
 
-def test_offsets_of_a_partition_that_is_not_there_fail_it_and_are_named(start: Start) -> None:
+def test_start_offsets_of_an_unknown_partition_fail_the_watch(start: Start) -> None:
     watching = start(onError="restart", startFrom={"kind": "vector", "offsets": {"a": 4, "x": 1}})
     assert watching.failure() == (
-        "the option startFrom names partition 'x', which is not there; there are: 'a', 'b'. Set it to "
-        "offsets of those."
+        "the option startFrom names partition 'x', which does not exist; the partitions are: 'a', 'b'. Set "
+        "it to offsets of those."
     )
 
 
-def test_starts_that_are_known_are_not_asked_for_and_new_ones_begin_at_earliest(
+def test_known_starts_are_not_asked_for_and_new_partitions_start_at_earliest(
     world: World, start: Start
 ) -> None:
     watching = start(known=["a", "z"], startFrom={"kind": "latest"})
@@ -347,12 +356,12 @@ def test_a_slow_partition_does_not_delay_the_others(world: World, start: Start) 
     assert (known["latest"], known["complete"]) == ({"a": 5}, False)
     world.set(a=(0, 6))
     assert watching.until(lambda known: known["latest"] == {"a": 6})["complete"] is False
-    assert world.calls[("latest", "b")] == 1, "it is not asked again while it is asked"
+    assert world.calls[("latest", "b")] == 1, "the call is not made again while it is under way"
     world.let_go()
     assert watching.until_complete()["latest"] == {"a": 6, "b": 4}
 
 
-def test_a_slow_list_of_partitions_does_not_delay_those_that_are_known(world: World, start: Start) -> None:
+def test_a_slow_call_of_partitions_does_not_delay_known_partitions(world: World, start: Start) -> None:
     watching = start()
     watching.until_complete()
     world.hold("partitions")
@@ -362,7 +371,7 @@ def test_a_slow_list_of_partitions_does_not_delay_those_that_are_known(world: Wo
     assert watching.until(lambda known: known["latest"]["a"] == 6)
 
 
-def test_threads_are_few_and_become_more_only_while_calls_wait(world: World, start: Start) -> None:
+def test_threads_are_added_only_while_calls_wait(world: World, start: Start) -> None:
     world.partitions = {f"p{n}": (0, 1) for n in range(20)}
     start().until_complete()
     assert len(world.instances) <= 4
@@ -377,14 +386,14 @@ def test_every_call_has_a_time_limit(world: World, start: Start, method: str) ->
     watching = start(timeout=0.2, startFrom=kind)
     if method == "after":
         watching.until_complete()
-        said = r"^after\('b', 2, 3\): TimeoutError: it has not returned for 0\.2 s"
-        with pytest.raises(WatchFailed, match=said):
+        message = r"^after\('b', 2, 3\): TimeoutError: it has not returned for 0\.2 s"
+        with pytest.raises(WatchFailed, match=message):
             watching.watch.after({"a": (0, 3), "b": (2, 3)})
     else:
         assert re.match(rf"{method}\(.*\): TimeoutError: it has not returned for 0\.2 s", watching.failure())
 
 
-def test_a_call_that_takes_too_long_fails_its_partition_alone(world: World, start: Start) -> None:
+def test_a_call_that_takes_too_long_fails_only_its_partition(world: World, start: Start) -> None:
     world.hold(("latest", "b"))
     watching = start(timeout=0.2, onError="restart")
     watching.until(lambda known: known["complete"])
@@ -398,7 +407,7 @@ def test_a_call_that_takes_too_long_fails_its_partition_alone(world: World, star
     assert watching.watch.state == "running"
 
 
-def test_a_partition_whose_call_hangs_is_not_asked_again_until_it_returns(
+def test_a_call_that_hangs_is_not_made_again_until_it_returns(
     world: World, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging = threading.Event()
@@ -425,7 +434,7 @@ def test_a_partition_whose_call_hangs_is_not_asked_again_until_it_returns(
     assert not stuck[0].is_alive(), "a thread that was given up ends"
 
 
-def test_too_many_calls_that_hang_fail_it_whatever_is_allowed(
+def test_too_many_hanging_calls_fail_the_watch_even_with_restart(
     world: World, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging = threading.Event()
@@ -440,8 +449,8 @@ def test_too_many_calls_that_hang_fail_it_whatever_is_allowed(
     monkeypatch.setattr(World, "visit", visit)
     try:
         watching = start(timeout=0.05, onError="restart")
-        said = watching.failure()
-        assert re.fullmatch(r"\d+ calls do not return, and close\(\) does not unblock them", said)
+        message = watching.failure()
+        assert re.fullmatch(r"\d+ calls do not return, and close\(\) does not unblock them", message)
     finally:
         hanging.set()
 
@@ -449,26 +458,30 @@ def test_too_many_calls_that_hang_fail_it_whatever_is_allowed(
 # Errors
 
 
-def test_with_fail_the_first_error_ends_it_and_says_all(world: World, start: Start) -> None:
+def test_with_fail_the_first_error_fails_the_watch_with_the_authors_traceback(
+    world: World, start: Start
+) -> None:
     world.errors[("latest", "b")] = OSError("no route with token hush-hush")
     watching = start(options={"token": "hush-hush"})
-    said = watching.failure()
-    first, _, traceback = said.partition("\n\n")
+    message = watching.failure()
+    first, _, traceback = message.partition("\n\n")
     assert re.fullmatch(
         r"latest\('b'\): OSError: no route with token \*\*\* \(test_watch\.py:\d+, in visit\)\. "
-        r"Set the option onError to restart \(with back-off\) or to end to go on after such an error\.",
+        r"Set the option onError to restart \(with back-off\) or to end to continue after such an error\.",
         first,
     )
     assert traceback.startswith("Traceback (most recent call last):\n")
     assert traceback.endswith("OSError: no route with token ***")
-    assert "hush" not in said
+    assert "hush" not in message
     assert watching.watch.state == "failed"
     assert watching.watch.last_error == first
 
 
-def test_with_restart_a_partition_stays_where_it_is_and_is_asked_again(world: World, start: Start) -> None:
+def test_with_restart_a_failing_partition_keeps_its_offset_and_is_called_again(
+    world: World, start: Start
+) -> None:
     pauses: list[int] = []
-    watching = start(onError="restart", back_off=lambda failures: pauses.append(failures) or 0.0)
+    watching = start(onError="restart", restart_delay=lambda failures: pauses.append(failures) or 0.0)
     watching.until_complete()
     world.errors[("latest", "b")] = OSError("hush")
     world.set(a=(0, 6))
@@ -479,14 +492,14 @@ def test_with_restart_a_partition_stays_where_it_is_and_is_asked_again(world: Wo
     assert watching.watch.state == "restarting"
     del world.errors[("latest", "b")]
     watching.until(lambda known: not known["failing"])
-    (failed,) = [found for found in watching.watch.partitions if found.name == "b"]
-    assert (failed.trouble.errors >= 3, failed.trouble.last) == (True, "OSError: hush")
+    (failed,) = [partition for partition in watching.watch.partitions if partition.name == "b"]
+    assert (failed.failure.errors >= 3, failed.failure.last_error) == (True, "OSError: hush")
     assert (watching.watch.state, watching.watch.last_error) == ("running", "OSError: hush")
 
 
-def test_with_restart_it_is_not_asked_before_its_pause_is_over(world: World, start: Start) -> None:
+def test_with_restart_no_call_is_made_before_the_delay_is_over(world: World, start: Start) -> None:
     world.errors[("latest", "b")] = OSError("hush")
-    watching = start(onError="restart", back_off=lambda failures: 3600.0)
+    watching = start(onError="restart", restart_delay=lambda failures: 3600.0)
     watching.until(lambda known: "b" in known["failing"])
     for n in range(6, 10):
         world.set(a=(0, n))
@@ -494,7 +507,7 @@ def test_with_restart_it_is_not_asked_before_its_pause_is_over(world: World, sta
     assert world.calls[("latest", "b")] == 1
 
 
-def test_more_restarts_in_a_row_than_allowed_fail_it(world: World, start: Start) -> None:
+def test_more_restarts_in_a_row_than_allowed_fail_the_watch(world: World, start: Start) -> None:
     world.errors[("earliest", "b")] = OSError("hush")
     watching = start(onError="restart", maxRestarts=2)
     assert watching.failure().startswith("earliest('b'): OSError: hush (")
@@ -502,9 +515,7 @@ def test_more_restarts_in_a_row_than_allowed_fail_it(world: World, start: Start)
 
 
 @pytest.mark.parametrize("on_error", ["fail", "restart", "end"])
-def test_a_new_partition_that_fails_is_treated_as_the_others_are(
-    world: World, start: Start, on_error: str
-) -> None:
+def test_on_error_applies_to_new_partitions_too(world: World, start: Start, on_error: str) -> None:
     watching = start(onError=on_error)
     watching.until_complete()
     world.errors[("earliest", "c")] = OSError("hush")
@@ -522,7 +533,9 @@ def test_a_new_partition_that_fails_is_treated_as_the_others_are(
     assert ("c" in known["failing"]) is not comes
 
 
-def test_with_end_a_partition_stays_where_it_is_and_is_not_asked_again(world: World, start: Start) -> None:
+def test_with_end_a_failing_partition_keeps_its_offset_and_is_not_called_again(
+    world: World, start: Start
+) -> None:
     watching = start(onError="end")
     watching.until_complete()
     world.errors[("latest", "b")] = OSError("hush")
@@ -535,13 +548,15 @@ def test_with_end_a_partition_stays_where_it_is_and_is_not_asked_again(world: Wo
     assert watching.watch.state == "running"
 
 
-def test_with_end_a_partition_that_never_answered_does_not_appear(world: World, start: Start) -> None:
+def test_with_end_a_partition_that_never_had_offsets_is_not_published(world: World, start: Start) -> None:
     world.errors[("earliest", "b")] = OSError("hush")
     known = start(onError="end").until_complete()
     assert (known["latest"], known["starts"], list(known["failing"])) == ({"a": 5}, {"a": 0}, ["b"])
 
 
-def test_a_list_that_fails_is_told_under_a_star_and_the_old_one_holds(world: World, start: Start) -> None:
+def test_a_failure_of_partitions_has_the_empty_name_and_the_old_list_stays(
+    world: World, start: Start
+) -> None:
     watching = start(onError="restart")
     watching.until_complete()
     world.errors["partitions"] = OSError("hush")
@@ -553,7 +568,7 @@ def test_a_list_that_fails_is_told_under_a_star_and_the_old_one_holds(world: Wor
     assert watching.until(lambda known: "c" in known["latest"])
 
 
-def test_with_end_a_list_that_fails_stays_as_it_is(world: World, start: Start) -> None:
+def test_with_end_partitions_is_not_called_again_after_a_failure(world: World, start: Start) -> None:
     world.errors["partitions"] = OSError("hush")
     watching = start(onError="end")
     known = watching.until_complete()
@@ -561,17 +576,17 @@ def test_with_end_a_list_that_fails_stays_as_it_is(world: World, start: Start) -
     assert world.calls["partitions"] == 1
 
 
-def test_a_source_that_cannot_be_made_is_a_failure(world: World, start: Start) -> None:
+def test_an_error_in_init_fails_the_watch(world: World, start: Start) -> None:
     world.errors["init"] = OSError("hush")
     assert start().failure().startswith("partitions(): OSError: hush (test_watch.py:")
 
 
 @pytest.mark.parametrize(
-    ("partitions", "said"),
+    ("partitions", "pattern"),
     [
         (
             {"": (0, 1)},
-            r"partitions\(\): ValueError: partitions\(\) gave '' of type str; it must give names of 1",
+            r"partitions\(\): ValueError: partitions\(\) returned the key '' of type str; it must return unique",
         ),
         (
             {"a": (-1, 5)},
@@ -583,24 +598,27 @@ def test_a_source_that_cannot_be_made_is_a_failure(world: World, start: Start) -
         ),
     ],
 )
-def test_a_wrong_value_is_a_failure_and_is_named(
-    world: World, start: Start, partitions: dict[Any, Any], said: str
+def test_an_invalid_value_fails_the_watch_and_is_named(
+    world: World, start: Start, partitions: dict[Any, Any], pattern: str
 ) -> None:
     world.partitions = partitions
-    assert re.match(said, start().failure())
+    assert re.match(pattern, start().failure())
 
 
-def test_names_stay_of_one_kind(world: World, start: Start) -> None:
+def test_partition_names_must_stay_of_one_kind(world: World, start: Start) -> None:
     watching = start()
     watching.until_complete()
     world.partitions = {1: (0, 1)}
-    assert "partitions() gave ints, and texts before: names stay of one kind" in watching.failure()
+    assert (
+        "partitions() returned integers, and strings before: names must stay of one kind"
+        in watching.failure()
+    )
 
 
 # What it costs
 
 
-def test_it_asks_ever_more_seldom_while_nothing_changes(world: World, start: Start) -> None:
+def test_the_pause_between_rounds_grows_while_nothing_changes(world: World, start: Start) -> None:
     start().until_complete()
     begun, seen = time.monotonic(), world.calls["partitions"]
     world.until(lambda: world.calls["partitions"] >= seen + 10)
@@ -608,7 +626,7 @@ def test_it_asks_ever_more_seldom_while_nothing_changes(world: World, start: Sta
     assert time.monotonic() - begun > 1.0
 
 
-def test_it_rests_ten_times_as_long_as_calls_have_computed(
+def test_the_pause_is_ten_times_the_cpu_time_of_the_calls(
     world: World, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = World.visit
@@ -631,14 +649,14 @@ def test_it_rests_ten_times_as_long_as_calls_have_computed(
 # Stopping
 
 
-def test_stop_unblocks_calls_by_close_and_leaves_no_thread(world: World, start: Start) -> None:
+def test_stop_calls_close_to_unblock_calls_and_leaves_no_thread(world: World, start: Start) -> None:
     watching = start()
     version = watching.until_complete()["version"]
     answers: SimpleQueue[Any] = SimpleQueue()
     watching.watch.positions.when_newer(version, answers.put)
     world.hold(("latest", "a"), ("latest", "b"))
     world.until(lambda: len(world.in_use) >= 2)
-    assert watching.watch.stop() == "stopped"
+    assert watching.watch.stop(in_time()) == "stopped"
     assert answers.get(timeout=SOON) == {"version": version, "stopped": True}
     assert not watching.watch.is_alive
     assert watching.watch.state == "stopped"
@@ -647,18 +665,18 @@ def test_stop_unblocks_calls_by_close_and_leaves_no_thread(world: World, start: 
     assert answers.get(timeout=SOON)["stopped"]
 
 
-def test_what_close_raises_is_logged_without_secrets(
+def test_an_error_in_close_is_logged_without_secrets(
     world: World, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     watching = start(options={"token": "hush-hush"})
     watching.until_complete()
     world.errors["close"] = OSError("hush-hush")
-    assert watching.watch.stop() == "stopped"
+    assert watching.watch.stop(in_time()) == "stopped"
     assert "close failed: OSError: *** (test_watch.py:" in caplog.text
     assert "hush" not in caplog.text
 
 
-def test_a_call_that_nothing_moves_is_abandoned(
+def test_a_call_that_cannot_be_interrupted_is_abandoned(
     world: World, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging, reached = threading.Event(), threading.Event()
@@ -670,17 +688,17 @@ def test_a_call_that_nothing_moves_is_abandoned(
     monkeypatch.setattr(World, "visit", visit)
     watch = start().watch
     assert reached.wait(SOON)
-    assert watch.stop() == "abandoned"
+    assert watch.stop(in_time()) == "abandoned"
     assert watch.is_alive
     assert watch.state == "abandoned"
     hanging.set()
 
 
-def test_stop_before_start_is_a_stop(world: World) -> None:
-    question = {"feed": "7", "source": "watched", "options": {}, "onError": "fail", "onBadRow": "fail"}
+def test_a_watch_can_be_stopped_before_it_is_started(world: World) -> None:
+    message = {"feed": "7", "source": "watched", "options": {}, "onError": "fail", "onBadRow": "fail"}
     more = {"batchRows": 1, "failOnDataLoss": True, "startFrom": {"kind": "earliest"}, "known": []}
-    watch = PartitionWatch(WatchRequest.read({**question, **more}))
-    assert watch.stop() == "stopped"
+    watch = PartitionWatch(WatchRequest.parse({**message, **more}))
+    assert watch.stop(in_time()) == "stopped"
     watch.start()
     watch._thread.join(SOON)
     assert world.calls == {}
@@ -689,18 +707,18 @@ def test_stop_before_start_is_a_stop(world: World) -> None:
 # after
 
 
-def test_ends_behind_so_many_rows_are_asked_for_side_by_side(world: World, start: Start) -> None:
+def test_after_returns_an_end_for_each_partition(world: World, start: Start) -> None:
     watching = start()
     watching.until_complete()
     assert watching.watch.after({"a": (1, 2), "b": (3, 4)}) == {"a": 21, "b": 43}
     assert watching.watch.after({}) == {}
 
 
-def test_an_end_that_is_no_end_is_an_error(world: World, start: Start) -> None:
+def test_an_invalid_end_or_an_error_of_after_is_reported(world: World, start: Start) -> None:
     watching = start()
     watching.until_complete()
     with pytest.raises(
-        WatchFailed, match=r"^after\('a', 5, 0\): ValueError: after\('a', 5, 0\) gave 5; it must"
+        WatchFailed, match=r"^after\('a', 5, 0\): ValueError: after\('a', 5, 0\) returned 5; it must"
     ):
         watching.watch.after({"a": (5, 0)})
     world.errors[("after", "b")] = OSError("hush")
@@ -710,41 +728,41 @@ def test_an_end_that_is_no_end_is_an_error(world: World, start: Start) -> None:
         watching.watch.after({"a": (5, 1), "b": (5, 1)})
 
 
-def test_after_does_not_wait_for_a_watch_that_is_over(world: World, start: Start) -> None:
+def test_after_does_not_wait_once_the_watch_is_stopped(world: World, start: Start) -> None:
     watching = start()
     watching.until_complete()
     world.hold(("after", "a"))
-    said: SimpleQueue[str] = SimpleQueue()
+    failures: SimpleQueue[str] = SimpleQueue()
 
-    def ask() -> None:
+    def call_after() -> None:
         try:
             watching.watch.after({"a": (5, 1)})
         except WatchFailed as failure:
-            said.put(str(failure))
+            failures.put(str(failure))
 
-    asking = threading.Thread(target=ask)
-    asking.start()
+    calling = threading.Thread(target=call_after)
+    calling.start()
     world.until(lambda: world.calls[("after", "a")] == 1)
-    watching.watch.stop()
-    assert said.get(timeout=SOON)
-    asking.join(SOON)
+    watching.watch.stop(in_time())
+    assert failures.get(timeout=SOON)
+    calling.join(SOON)
 
 
-def test_times_are_in_utc() -> None:
-    asked = {"kind": "at", "time": "2026-01-01T02:00:00+02:00"}
-    assert StartFrom.read(asked).time == datetime(2026, 1, 1, tzinfo=timezone.utc)
+def test_start_times_are_converted_to_utc() -> None:
+    message = {"kind": "at", "time": "2026-01-01T02:00:00+02:00"}
+    assert StartFrom.parse(message).time == datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
-# What the JVM asks
+# Requests of the JVM
 
 
 class Jvm:
-    """Stands where Spark's JVM does, at the other end of the control connection."""
+    """Plays Spark's JVM, at the other end of the control connection."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
-        self._asked = 0
-        self.handed_over: list[tuple[str, Any]] = []
+        self._requests = 0
+        self.task_functions: list[tuple[str, Any]] = []
         self.host: Any = None
 
     def accept(self) -> None:
@@ -753,20 +771,20 @@ class Jvm:
         assert self._connection.makefile("rb").readline() == b"headwater secret control\n"
         self._connection.sendall(b"ok\n")
 
-    def ask(self, what: str, **question: Any) -> int:
-        self._asked += 1
-        data = json.dumps({"id": self._asked, "ask": what, **question}).encode()
+    def send(self, kind: str, **fields: Any) -> int:
+        self._requests += 1
+        data = json.dumps({"id": self._requests, "ask": kind, **fields}).encode()
         self._connection.sendall(struct.pack(">i", len(data)) + data)
-        return self._asked
+        return self._requests
 
-    def answer(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         (length,) = struct.unpack(">i", self._exactly(4))
         body: dict[str, Any] = json.loads(self._exactly(length))
         return body
 
-    def answer_to(self, what: str, **question: Any) -> dict[str, Any]:
-        number = self.ask(what, **question)
-        body = self.answer()
+    def request(self, kind: str, **fields: Any) -> dict[str, Any]:
+        number = self.send(kind, **fields)
+        body = self.receive()
         assert body.pop("id") == number
         return body
 
@@ -785,14 +803,14 @@ def jvm(tmp_path: Path) -> Iterator[Jvm]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(tmp_path / "bridge"))
         listener.listen()
-        made = Jvm(listener)
-        accepting = threading.Thread(target=made.accept)
+        jvm = Jvm(listener)
+        accepting = threading.Thread(target=jvm.accept)
         accepting.start()
         address = Address(f"unix:{tmp_path / 'bridge'}", "secret")
-        made.host = Host(address, lambda feed, function: made.handed_over.append((feed, function)))
+        jvm.host = Host(address, lambda feed, function: jvm.task_functions.append((feed, function)))
         accepting.join(SOON)
-        yield made
-        made.close()
+        yield jvm
+        jvm.close()
 
 
 WATCH = {
@@ -808,55 +826,55 @@ WATCH = {
 }
 
 
-def test_the_jvm_is_told_what_kind_of_source_it_is(world: World, jvm: Jvm) -> None:
-    told = jvm.answer_to("load", source="watched", options={})["answer"]
-    assert (told["partitioned"], told["hasAt"], told["hasAfter"]) == (True, True, True)
-    assert (told["resumable"], told["ack"]) == (False, False)
+def test_load_describes_the_source(world: World, jvm: Jvm) -> None:
+    source = jvm.request("load", source="watched", options={})["answer"]
+    assert (source["partitioned"], source["hasAt"], source["hasAfter"]) == (True, True, True)
+    assert (source["resumable"], source["ack"]) == (False, False)
 
-    told = jvm.answer_to("load", source="ndjson", options={"url": "https://example.org"})["answer"]
-    assert (told["partitioned"], told["hasAt"], told["hasAfter"]) == (False, False, False)
+    source = jvm.request("load", source="ndjson", options={"url": "https://example.org"})["answer"]
+    assert (source["partitioned"], source["hasAt"], source["hasAfter"]) == (False, False, False)
 
 
-def test_the_jvm_gets_what_reads_and_then_versions_as_they_come(world: World, jvm: Jvm) -> None:
-    assert jvm.answer_to("watch", **WATCH) == {"answer": {}}
-    assert [feed for feed, _ in jvm.handed_over] == ["7"]
+def test_the_jvm_receives_the_task_function_and_then_every_version(world: World, jvm: Jvm) -> None:
+    assert jvm.request("watch", **WATCH) == {"answer": {}}
+    assert [feed for feed, _ in jvm.task_functions] == ["7"]
     version = 0
     while True:
-        known = jvm.answer_to("positions", feed="7", version=version)["answer"]
+        known = jvm.request("positions", feed="7", version=version)["answer"]
         assert known["version"] == version + 1
         version += 1
         if known["complete"]:
             break
     assert known["latest"] == {"a": 5, "b": 4}
-    waiting = jvm.ask("positions", feed="7", version=version)
-    ends = jvm.ask("after", feed="7", wanted={"a": [1, 2]})
-    assert jvm.answer() == {"id": ends, "answer": {"ends": {"a": 21}}}, "the other question is still open"
+    waiting = jvm.send("positions", feed="7", version=version)
+    ends = jvm.send("after", feed="7", wanted={"a": [1, 2]})
+    assert jvm.receive() == {"id": ends, "answer": {"ends": {"a": 21}}}, "the other request still waits"
     world.set(a=(0, 6))
-    told = jvm.answer()
-    assert (told["id"], told["answer"]["latest"]) == (waiting, {"a": 6, "b": 4})
-    waiting = jvm.ask("positions", feed="7", version=version + 1)
+    reply = jvm.receive()
+    assert (reply["id"], reply["answer"]["latest"]) == (waiting, {"a": 6, "b": 4})
+    waiting = jvm.send("positions", feed="7", version=version + 1)
     (watch,) = jvm.host.feeds
-    jvm.ask("stop", feed="7")
-    answers = [jvm.answer()["answer"] for _ in range(2)]
+    jvm.send("stop", feed="7")
+    answers = [jvm.receive()["answer"] for _ in range(2)]
     assert {"state": "stopped"} in answers
     assert {"version": version + 1, "stopped": True} in answers
     assert (jvm.host.feeds, watch.is_alive) == ([], False)
-    assert jvm.answer_to("stop", feed="7") == {"answer": {"state": "stopped"}}
-    assert jvm.answer_to("positions", feed="7", version=3)["answer"] == {"version": 3, "stopped": True}
-    assert "message" in jvm.answer_to("after", feed="7", wanted={"a": [1, 2]})["error"]
+    assert jvm.request("stop", feed="7") == {"answer": {"state": "stopped"}}
+    assert jvm.request("positions", feed="7", version=3)["answer"] == {"version": 3, "stopped": True}
+    assert "message" in jvm.request("after", feed="7", wanted={"a": [1, 2]})["error"]
 
 
 @pytest.mark.usefixtures("by_value")
-def test_what_cannot_be_sent_to_executors_fails_the_watch(world: World, jvm: Jvm) -> None:
-    said = jvm.answer_to("watch", **WATCH)["error"]["message"]
-    assert said.startswith(
+def test_a_source_that_cannot_be_pickled_fails_the_watch(world: World, jvm: Jvm) -> None:
+    message = jvm.request("watch", **WATCH)["error"]["message"]
+    assert message.startswith(
         "HeadwaterError: source 'watched' cannot be sent to Spark's executors: TypeError: cannot"
     )
     assert world.calls == {}
 
 
-def test_a_jvm_that_is_gone_leaves_no_watch(world: World, jvm: Jvm) -> None:
-    jvm.answer_to("watch", **WATCH)
+def test_a_watch_ends_when_its_jvm_is_gone(world: World, jvm: Jvm) -> None:
+    jvm.request("watch", **WATCH)
     (watch,) = jvm.host.feeds
     jvm.close()
     end = time.monotonic() + SOON

@@ -19,9 +19,9 @@ from headwater.errors import HeadwaterError
 from headwater.options import Secret
 from headwater.registry import registered
 from headwater.rsvp_schema import RSVP_SCHEMA
-from headwater.runtime.status import feeds
 from headwater.source import CAUGHT_UP, At, BadRow, PartitionedSource, Source, shard, source
 from headwater.spark.attach import attach
+from headwater.spark.feeds import feeds
 from headwater.spark.session import session
 from headwater.spark.stream import stream
 

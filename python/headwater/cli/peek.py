@@ -35,11 +35,11 @@ def first_rows(source: Source, limit: int) -> Iterator[list[Any]]:
     """
     schema = _schema(source)
     encoder = BatchEncoder(Converter(schema))
-    buffer = ItemBuffer.of(source, schema, batch_rows=1)
+    buffer = ItemBuffer.for_source(source, schema, batch_rows=1)
     with closing(items(source)) as iterator:  # type: ignore[type-var]
         for item in iterator:
             buffer.add(item)
-            batches, bad_row = encoder.pack(buffer.take().parts)
+            batches, bad_row = encoder.encode(buffer.drain().parts)
             for row in _rows(batches):
                 yield row
                 limit -= 1

@@ -1,4 +1,19 @@
-"""Batches: rows that a feed yields become Arrow batches and are sent to the JVM."""
+"""From `yield` to the socket: what a feed yields becomes Arrow batches, and these are sent to the JVM.
+
+A row passes four objects, in this order:
+
+1. `ReadLoop` (`headwater.runtime.feed`) iterates over what `read` yields, in the feed's thread.
+2. `ItemBuffer` collects the items until there are enough for a batch.
+3. `BatchEncoder` converts the items to Arrow record batches and deals with bad rows.
+4. `BatchSender` decides when to do that, and writes the batches to the feed's socket.
+
+Two threads work here. The **feed's thread** adds items, and flushes when a batch is full. The **linger
+thread** of each sender flushes when items have waited for `linger` seconds. Whoever flushes holds the
+sender's lock while it drains, encodes and sends, so batches leave in the order of their rows.
+
+The socket is what holds a feed back: when the JVM's buffer is full, the JVM stops reading, and `flush` blocks
+until it reads again or the sender is closed. Nothing else here waits for long.
+"""
 
 from __future__ import annotations
 
@@ -18,57 +33,189 @@ from headwater.definition import is_resumable
 from headwater.errors import BadRowError, shorten
 from headwater.rows.batches import join, resize
 from headwater.rows.converter import Converter
-from headwater.runtime.threads import FeedStopped
+from headwater.runtime.threads import Deadline, FeedStopped
 from headwater.schema import has_array_rows
 from headwater.source import CAUGHT_UP, At, Source
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "BATCH_BYTES",
-    "END",
-    "MAX_ROW_BYTES",
-    "BatchEncoder",
-    "BatchSender",
-    "Drained",
-    "ItemBuffer",
-    "message",
-    "to_json",
-]
-
-MAX_ROW_BYTES = 64 << 20
+__all__ = ["MAX_SAMPLES", "BatchEncoder", "BatchSender", "ItemBuffer"]
 
 BATCH_BYTES = 400 << 10
-"""Arrays from half a megabyte on may take up to twice their size of a JVM's heap."""
+"""An array of half a megabyte or more may take up to twice its size of a JVM's heap."""
 
-END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-"""Ends an Arrow stream."""
-
-
-def message(batch: pa.RecordBatch, metadata: dict[str, str]) -> Any:
-    """One message of an Arrow stream; the metadata is the batch's own."""
-    if not metadata:
-        return batch.serialize()
-    sink = pa.BufferOutputStream()
-    pa.ipc.new_stream(sink, batch.schema).write_batch(batch, custom_metadata=metadata)
-    return memoryview(sink.getvalue())[batch.schema.serialize().size :]
+_FIRST_ROWS = 64  # in the first batch, while the size of a row is not known
+_GROWTH = 8
+_CHUNK = 512
+_second: Any = {}.get  # a function in C that returns its second argument
 
 
-def to_json(cursor: Any) -> str:
-    try:
-        text = json.dumps(cursor, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-        text.encode()  # a str may have lone surrogates
-        return text
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"the cursor {cursor!r} cannot be written as JSON: {error}") from error
+@dataclass
+class Drained:
+    """What an ItemBuffer held. `parts` are lists of rows, and Arrow or pandas tables, in order."""
+
+    parts: list[Any] = field(default_factory=list)
+    has_cursor: bool = False
+    cursor: Any = None
+    """Of the last `At`."""
+    caught_up: bool = False
+    error: TypeError | None = None
+    """For the first item that this source may not yield; the parts before it are good."""
 
 
-_SAMPLES = 10
+class ItemBuffer:
+    """Collects what a source yields until it is drained.
+
+    An item is a row, a list of rows, a table, an `At` with any of those, or CAUGHT_UP. The rows of one `At`
+    are one item, so they are drained together.
+
+    A batch is full at `batch_rows` rows, or earlier at about `batch_bytes` bytes, judged by the size of the
+    rows before it. The buffer does not refuse items: whoever adds is told that it is full, and drains it.
+
+    One thread adds; any thread may drain at the same time, and `cancel_add_many` may come from any thread. No
+    method blocks, except that `add_many` waits for the iterator that it is given.
+    """
+
+    def __init__(self, *, resumable: bool, batch_rows: int, batch_bytes: int, array_column: bool) -> None:
+        self._resumable = resumable
+        self._batch_rows = batch_rows
+        self._batch_bytes = batch_bytes
+        self._array_column = array_column
+        self._items: deque[Any] = deque()
+        self._rows_in_tables = 0
+        self._limit = min(batch_rows, _FIRST_ROWS)
+        self._tickets: list[None] = []
+        self.one_by_one = False
+        """Do not use `add_many`: lists and dicts must be copied at once, and a few tables fill the memory."""
+
+    @classmethod
+    def for_source(cls, source: Source, schema: StructType, batch_rows: int) -> ItemBuffer:
+        return cls(
+            resumable=is_resumable(type(source)),
+            batch_rows=batch_rows,
+            batch_bytes=BATCH_BYTES,
+            array_column=has_array_rows(schema),
+        )
+
+    def __len__(self) -> int:
+        """The number of rows; too high while items are being added and drained."""
+        return len(self._items) + self._rows_in_tables
+
+    def add(self, item: Any) -> bool:
+        """Add an item, and return whether a batch is full. Runs for every row, so it does little."""
+        if type(item) is not tuple or self._resumable:
+            self._validate(item)
+            if type(item) is list or type(item) is dict:
+                item = item.copy()  # its author may fill the same one again
+                self.one_by_one = True
+            if self._completes_batch(item):
+                self._items.append(item)
+                return True
+        self._items.append(item)
+        return len(self._items) + self._rows_in_tables >= self._limit
+
+    def add_many(self, items: Iterator[Any]) -> bool:
+        """As `add` for the next few items of an iterator, but in C. They are validated when they are drained.
+
+        Each item costs a ticket, which is taken before the item is drawn. When no ticket is left, it ends.
+        """
+        self._tickets = [None] * min(_CHUNK, self._limit)
+        self._items.extend(map(_second, self._tickets, items))
+        return len(self) >= self._limit
+
+    def cancel_add_many(self) -> None:
+        """Make `add_many` end with the item that it is waiting for."""
+        self._tickets.clear()
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether CAUGHT_UP was added last."""
+        try:
+            return self._items[-1] is CAUGHT_UP
+        except IndexError:
+            return False
+
+    def drain(self) -> Drained:
+        """Remove and return all items."""
+        items = [self._items.popleft() for _ in range(len(self._items))]
+        self._rows_in_tables = 0
+        if set(map(type, items)) == {tuple} and not self._resumable:
+            return Drained([items])
+        drained = Drained()
+        try:
+            for item in items:
+                self._move(item, drained)
+        except TypeError as error:
+            drained.error = error
+        return drained
+
+    def learn_row_size(self, rows: int, size: int) -> None:
+        """Adapt the size of batches: that many rows had `size` bytes."""
+        if rows:
+            rows_per_batch = max(1, self._batch_bytes * rows // max(1, size))
+            self._limit = min(self._batch_rows, rows_per_batch, self._limit * _GROWTH)
+
+    def _completes_batch(self, item: Any) -> bool:
+        """Count the rows of an item that holds many; whether it is time to send because of it."""
+        if item is CAUGHT_UP:
+            return True
+        count = self._row_count(item.rows if isinstance(item, At) else item)
+        if count is None:
+            return False
+        self.one_by_one = True
+        self._rows_in_tables += count
+        return self._rows_in_tables >= self._batch_rows
+
+    def _row_count(self, rows: Any) -> int | None:
+        """None for a single row."""
+        if type(rows) is list and not self._array_column:
+            return len(rows)
+        return len(rows) if Converter.is_table(rows) else None
+
+    def _move(self, item: Any, drained: Drained) -> None:
+        self._validate(item)
+        if item is CAUGHT_UP:
+            drained.caught_up = True
+            return
+        rows = item
+        if isinstance(item, At):
+            drained.has_cursor, drained.cursor, rows = True, item.cursor, item.rows
+        count = self._row_count(rows)
+        self.one_by_one = self.one_by_one or count is not None
+        if count is not None and type(rows) is not list:
+            drained.parts.append(rows)
+        elif count != 0:
+            if not drained.parts or type(drained.parts[-1]) is not list:
+                drained.parts.append([])
+            drained.parts[-1].extend([rows] if count is None else rows)
+
+    def _validate(self, item: Any) -> None:
+        if item is not CAUGHT_UP and isinstance(item, At) is not self._resumable:
+            raise TypeError(_NEEDS_AT.format(item=shorten(item)) if self._resumable else _NEEDS_SINCE)
+
+
+_NEEDS_AT = (
+    "a source whose read takes `since` is resumable and may only yield hw.At(cursor, row_or_rows); it "
+    "yielded {item}. Wrap its rows in hw.At, or remove the parameter `since`"
+)
+_NEEDS_SINCE = (
+    "a source that yields hw.At(cursor, rows) is resumable: add a parameter `since` to its read, the cursor "
+    "to resume after, or yield the rows alone"
+)
+
+
+MAX_ROW_BYTES = 64 << 20
+MAX_SAMPLES = 10
+"""Messages about bad rows that a feed's status shows."""
 
 
 class BatchEncoder:
-    """Numbers rows from 0 in the order they come. Used by one thread at a time."""
+    """Converts rows to Arrow batches of a good size, and counts bad rows.
+
+    Rows are numbered from 0 in the order in which they come, for messages about them. Used by one thread at a
+    time: the sender calls it under its lock.
+    """
 
     def __init__(self, converter: Converter) -> None:
         self._converter = converter
@@ -80,36 +227,36 @@ class BatchEncoder:
     def schema(self) -> pa.Schema:
         return self._converter.arrow_schema
 
-    def nothing(self) -> pa.RecordBatch:
+    def empty_batch(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([], self.schema)
 
-    def pack(self, parts: list[Any]) -> tuple[list[pa.RecordBatch], BadRowError | None]:
-        """All that is good before the first row that fails the feed, and the error of that row."""
-        made: list[pa.RecordBatch] = []
+    def encode(self, parts: list[Any]) -> tuple[list[pa.RecordBatch], BadRowError | None]:
+        """The batches. With `onBadRow` `fail`, those before the first bad row, and the error for that row."""
+        batches: list[pa.RecordBatch] = []
         error = None
         for part in parts:
             try:
-                made += self._convert(part)
+                batches += self._convert(part)
             except BadRowError as bad:
                 error = bad
                 if isinstance(part, list):
-                    made += self._convert(part[: bad.number - self._numbered])
+                    batches += self._convert(part[: bad.number - self._numbered])
                 break
-        return list(resize(made, BATCH_BYTES)), error
+        return list(resize(batches, BATCH_BYTES)), error
 
     def _convert(self, part: Any) -> list[pa.RecordBatch]:
         convert = self._converter.from_rows if isinstance(part, list) else self._converter.from_arrow
         batch, bad = convert(part, self._numbered)
         if batch.nbytes > MAX_ROW_BYTES:
-            batch, heavy = self._without_heavy_rows(batch)
-            bad = bad + heavy
+            batch, oversized = self._without_oversized_rows(batch)
+            bad = bad + oversized
         self._numbered += len(part)
         self.bad_rows += len({error.number for error in bad})
-        self.samples += [str(error) for error in bad[: _SAMPLES - len(self.samples)]]
+        self.samples += [str(error) for error in bad[: MAX_SAMPLES - len(self.samples)]]
         return [batch] if batch.num_rows else []
 
-    def _without_heavy_rows(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[BadRowError]]:
-        """A row travels whole, in one message to a task, and that is limited."""
+    def _without_oversized_rows(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[BadRowError]]:
+        """A row travels to a task in one message, whose size is limited."""
         good, bad = [], []
         for index in range(batch.num_rows):
             row = batch.slice(index, 1)
@@ -117,245 +264,107 @@ class BatchEncoder:
                 good.append(row)
                 continue
             column = max(row.schema.names, key=lambda name: row.column(name).nbytes)
-            reason = f"the row weighs {row.nbytes:,} bytes; a row may weigh up to {MAX_ROW_BYTES:,}"
+            reason = f"the row has {row.nbytes:,} bytes; the limit is {MAX_ROW_BYTES:,}"
             bad.append(BadRowError(self._numbered + index, column, "…", reason))
         if bad and self._converter.on_bad_row == "fail":
             raise bad[0]
-        return join(good) if good else self.nothing(), bad
+        return join(good) if good else self.empty_batch(), bad
 
 
-_FIRST_ROWS = 64  # until it is known what rows weigh
-_GROWTH = 8
-_CHUNK = 512
-_SECOND: Any = {}.get  # of two arguments, in C
-
-
-@dataclass
-class Drained:
-    """Items in their order: lists of rows, and Arrow or pandas tables; and what is to be said after them."""
-
-    parts: list[Any] = field(default_factory=list)
-    has_cursor: bool = False
-    cursor: Any = None
-    caught_up: bool = False
-    error: TypeError | None = None
-
-
-class ItemBuffer:
-    """Gathers items until they are taken. What stands under one `At` is one item, so it is taken together.
-
-    One thread adds, any may take; a deque is made for that. A batch is full at `batch_rows` rows, and before
-    that where rows are heavy: at about `batch_bytes`, going by what the rows before them have weighed.
-    """
-
-    def __init__(self, *, resumable: bool, batch_rows: int, batch_bytes: int, array_column: bool) -> None:
-        self._resumable = resumable
-        self._batch_rows = batch_rows
-        self._batch_bytes = batch_bytes
-        self._array_column = array_column
-        self._items: deque[Any] = deque()
-        self._in_tables = 0
-        self._limit = min(batch_rows, _FIRST_ROWS)
-        self._asked: list[None] = []
-        # Lists and dicts are copied as they come, and of tables a few may fill the memory.
-        self.one_by_one = False
-
-    @classmethod
-    def of(cls, source: Source, schema: StructType, batch_rows: int) -> ItemBuffer:
-        """For what that source yields, in messages of a good size."""
-        return cls(
-            resumable=is_resumable(type(source)),
-            batch_rows=batch_rows,
-            batch_bytes=BATCH_BYTES,
-            array_column=has_array_rows(schema),
-        )
-
-    def __len__(self) -> int:
-        """Rows, or more than that while items are being added and taken."""
-        return len(self._items) + self._in_tables
-
-    def add(self, item: Any) -> bool:
-        """Whether there is enough for a batch. Runs for each row, so it does little."""
-        if type(item) is not tuple or self._resumable:
-            self._check(item)
-            if type(item) is list or type(item) is dict:
-                item = item.copy()  # its author may fill the same one again
-                self.one_by_one = True
-            if self._count(item):
-                self._items.append(item)
-                return True
-        self._items.append(item)
-        return len(self._items) + self._in_tables >= self._limit
-
-    def add_many(self, items: Iterator[Any]) -> bool:
-        """As `add` for the next few items, if there are any, without a step of Python for each."""
-        self._asked = [None] * min(_CHUNK, self._limit)
-        self._items.extend(map(_SECOND, self._asked, items))  # a None is drawn before each item
-        return len(self) >= self._limit
-
-    def ask_no_more(self) -> None:
-        """From any thread: `add_many` ends with the item that it waits for."""
-        self._asked.clear()
-
-    @property
-    def is_caught_up(self) -> bool:
-        """Nothing was added after CAUGHT_UP."""
-        try:
-            return self._items[-1] is CAUGHT_UP
-        except IndexError:
-            return False
-
-    def take(self) -> Drained:
-        """All that is there."""
-        items = [self._items.popleft() for _ in range(len(self._items))]
-        self._in_tables = 0
-        if set(map(type, items)) == {tuple} and not self._resumable:
-            return Drained([items])
-        taken = Drained()
-        try:
-            for item in items:
-                self._sort(item, taken)
-        except TypeError as error:  # what came before it is good
-            taken.error = error
-        return taken
-
-    def learn(self, rows: int, weight: int) -> None:
-        """What so many rows have weighed."""
-        if rows:
-            by_weight = max(1, self._batch_bytes * rows // max(1, weight))
-            self._limit = min(self._batch_rows, by_weight, self._limit * _GROWTH)
-
-    def _count(self, item: Any) -> bool:
-        """Whether the item alone makes it time to send."""
-        if item is CAUGHT_UP:
-            return True
-        rows = item.rows if isinstance(item, At) else item
-        many = self._size(rows)
-        if many is not None:
-            self.one_by_one = True
-            self._in_tables += many
-            return self._in_tables >= self._batch_rows
-        return False
-
-    def _size(self, rows: Any) -> int | None:
-        """How many rows these are; None for one row."""
-        if type(rows) is list and not self._array_column:
-            return len(rows)
-        return len(rows) if Converter.is_table(rows) else None
-
-    def _sort(self, item: Any, taken: Drained) -> None:
-        self._check(item)
-        if item is CAUGHT_UP:
-            taken.caught_up = True
-            return
-        rows = item
-        if isinstance(item, At):
-            taken.has_cursor, taken.cursor, rows = True, item.cursor, item.rows
-        many = self._size(rows)
-        self.one_by_one = self.one_by_one or many is not None
-        if many is not None and type(rows) is not list:
-            taken.parts.append(rows)
-        elif many != 0:
-            if not taken.parts or type(taken.parts[-1]) is not list:
-                taken.parts.append([])
-            taken.parts[-1].extend([rows] if many is None else rows)
-
-    def _check(self, item: Any) -> None:
-        if item is not CAUGHT_UP and isinstance(item, At) is not self._resumable:
-            raise TypeError(_NO_AT.format(item=shorten(item)) if self._resumable else _NO_SINCE)
-
-
-_NO_AT = (
-    "a source whose read takes `since` is resumable, and yields hw.At(cursor, row_or_rows) only; it has "
-    "yielded {item}. Wrap its rows in hw.At, or take `since` out of its parameters"
-)
-_NO_SINCE = (
-    "a source that yields hw.At(cursor, rows) is resumable: let its read take a parameter `since`, the "
-    "cursor to go on after, or yield the rows alone"
-)
-
-
-_POLL_SECONDS, _LOOK_SECONDS = 0.005, 0.05
+_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # the end of an Arrow stream
+_IDLE_SECONDS, _CHECK_SECONDS = 0.005, 0.05
 
 
 class BatchSender:
-    """One feed's way to the JVM. Batches go out in the order of their rows, whoever sends them."""
+    """Sends a feed's items to the JVM, as an Arrow stream on a connection of its own.
+
+    A batch is sent when the buffer says that it is full, or when its oldest item has waited `linger` seconds.
+    A single item after a quiet time is sent at once. The last batch of a flush carries, as metadata, the
+    cursor to resume after, and whether the source has caught up.
+
+    The feed's thread calls `add`, `pull`, `flush`, `end` and `fail`. The linger thread, which the constructor
+    starts, calls `flush`, and reports what goes wrong there to `on_error`. `pause`, `resume` and `close` may
+    be called from any thread.
+
+    `flush`, `pull`, `end` and `fail` block while the JVM's buffer is full; this is how back-pressure reaches
+    the source. `add` blocks while the feed is paused. `close` makes all of them raise FeedStopped.
+    """
 
     def __init__(
         self,
         connection: socket.socket,
-        packing: BatchEncoder,
-        pending: ItemBuffer,
+        encoder: BatchEncoder,
+        buffer: ItemBuffer,
         *,
         shard: int,
         linger: float,
-        failed: Callable[[BaseException], None],
+        on_error: Callable[[BaseException], None],
     ) -> None:
         self._connection = connection
-        self.packing = packing
-        self._pending = pending
+        self.encoder = encoder
+        self._buffer = buffer
         self._shard = shard
         self._linger = linger
-        self._failed = failed
+        self._on_error = on_error
         self._sending = threading.Lock()
-        self._something = threading.Event()
+        self._has_items = threading.Event()
         self._closed = threading.Event()
-        self._since = 0.0  # when the oldest item was added, or one was last taken
+        self._waiting_since = 0.0  # when the oldest item was added, or the buffer was last drained
         self._is_fast = self._is_pulling = False
-        self.broken: BaseException | None = None
         self._flowing = threading.Event()
         self._flowing.set()
+        self.broken: BaseException | None = None
+        """Why a batch could not be sent. No row may follow the gap that it left."""
         self.rows = 0
+        """Rows sent so far."""
         self.cursor: Any = None
-        self._send(packing.schema.serialize())
+        """The last cursor sent, as it comes back from JSON: the same after every kind of restart."""
+        self._send(encoder.schema.serialize())
         name = f"{threading.current_thread().name}-linger"
-        self._lingering = threading.Thread(target=self._keep_flushing, name=name, daemon=True)
-        self._lingering.start()
+        self._linger_thread = threading.Thread(target=self._flush_lingering, name=name, daemon=True)
+        self._linger_thread.start()
 
     def add(self, item: Any) -> bool:
-        """Take one item that was yielded. True: flush, before adding more."""
+        """Take one item. Returns whether to flush before the next one is added."""
         if self._closed.is_set() or not self._flowing.is_set():
             self.wait_until_flowing()
-        enough = self._pending.add(item)
-        self._is_fast = self._is_fast or enough
-        if not enough and not self._something.is_set():
-            before, self._since = self._since, monotonic()
-            if self._since - before > self._linger:
-                return True  # after a pause: a single row waits for no other
-            self._something.set()
-        return enough
+        is_full = self._buffer.add(item)
+        self._is_fast = self._is_fast or is_full
+        if not is_full and not self._has_items.is_set():
+            before, self._waiting_since = self._waiting_since, monotonic()
+            if self._waiting_since - before > self._linger:
+                return True  # the first item after a quiet time
+            self._has_items.set()
+        return is_full
 
     def pull(self, items: Iterator[Any]) -> None:
-        """Take the next few items, if they come so fast that batches are full before they have waited."""
-        if self._is_fast and not self._pending.one_by_one:
+        """Take the next few items of an iterator, if items come so fast that batches fill within `linger`."""
+        if self._is_fast and not self._buffer.one_by_one:
             self._is_pulling = True
-            self._something.set()
+            self._has_items.set()
             try:
-                enough = self._pending.add_many(items)
+                is_full = self._buffer.add_many(items)
             finally:
                 self._is_pulling = False
-            if enough:
+            if is_full:
                 self.flush()
 
     def flush(self) -> None:
-        """Send what was added. Blocks while the JVM's buffer is full.
-
-        What cannot be sent breaks the outlet: it leaves a gap, and no row behind it may follow.
-        """
+        """Send all items that were added."""
         with self._sending:
             if self.broken is not None:
-                raise FeedStopped  # whoever broke it says so
-            self._something.clear()
-            if self._is_pulling:  # rows then come without a word; it may have begun just now
-                self._something.set()
-            self._since = monotonic()
-            if len(self._pending):
+                raise FeedStopped  # the thread that broke it reports why
+            self._has_items.clear()
+            if self._is_pulling:  # `add_many` does not set the event, so keep polling
+                self._has_items.set()
+            self._waiting_since = monotonic()
+            if len(self._buffer):
                 try:
-                    self._transmit(self._pending.take())
+                    self._transmit(self._buffer.drain())
                 except BaseException as error:
                     self.broken = error
                     raise
-                self._since = monotonic()  # it may have been held back
+                self._waiting_since = monotonic()  # sending may have blocked
 
     @property
     def is_paused(self) -> bool:
@@ -363,90 +372,111 @@ class BatchSender:
 
     def pause(self) -> None:
         self._flowing.clear()
-        self._pending.ask_no_more()
-        if self._closed.is_set():  # perhaps since: nobody would resume it
+        self._buffer.cancel_add_many()
+        if self._closed.is_set():  # perhaps just now, and nobody would resume it
             self._flowing.set()
 
     def resume(self) -> None:
         self._flowing.set()
 
     def wait_until_flowing(self) -> None:
+        """Block while the feed is paused."""
         self._flowing.wait()
         if self._closed.is_set():
             raise FeedStopped
 
     def end(self) -> None:
-        """Send what is left, and say that no row will follow."""
+        """Send what is left, and the end of the stream."""
         self.flush()
         with self._sending:
-            self._send(END)
-        self._take_no_more()
+            self._send(_END)
+        self._accept_no_more()
 
-    def fail(self, what: str) -> None:
-        """Say that the feed has failed; what was sent before is read first."""
+    def fail(self, message: str) -> None:
+        """Send the feed's failure, and the end of the stream. The JVM reads the rows before it first."""
         with self._sending:
             if not self._closed.is_set():
-                what = what.encode("utf-8", "backslashreplace").decode()  # a str may have lone surrogates
-                self._send(message(self.packing.nothing(), {"headwater.failure": what}))
-                self._send(END)
-        self._take_no_more()
+                text = message.encode("utf-8", "backslashreplace").decode()  # it may have lone surrogates
+                self._send(_ipc_message(self.encoder.empty_batch(), {"headwater.failure": text}))
+                self._send(_END)
+        self._accept_no_more()
 
     def close(self) -> None:
-        """From any thread: whoever waits here goes on, with FeedStopped."""
-        self._take_no_more()
+        """Shut the connection down. Threads that are blocked here continue, with FeedStopped."""
+        self._accept_no_more()
         with suppress(OSError):  # it is closed already
             self._connection.shutdown(socket.SHUT_RDWR)
 
-    def release(self, timeout: float) -> None:
-        """After `close`: give everything back."""
-        self._lingering.join(timeout)  # it never waits for anything but the connection, which is shut down
+    def release(self, deadline: Deadline) -> None:
+        """After `close`: wait for the linger thread, and free the socket."""
+        self._linger_thread.join(deadline.remaining)  # it only ever blocks on the connection
         self._connection.close()
 
-    def _take_no_more(self) -> None:
+    def _accept_no_more(self) -> None:
         self._closed.set()
         self._flowing.set()
-        self._something.set()
-        self._pending.ask_no_more()
+        self._has_items.set()
+        self._buffer.cancel_add_many()
 
-    def _keep_flushing(self) -> None:
+    def _flush_lingering(self) -> None:
         try:
             while not self._closed.is_set():
-                self._something.wait()
-                due = self._since + self._linger - monotonic()
-                if due > 0 and not (self._is_pulling and self._pending.is_caught_up):
-                    self._closed.wait(min(due, _LOOK_SECONDS))
-                elif len(self._pending):
+                self._has_items.wait()
+                due = self._waiting_since + self._linger - monotonic()
+                if due > 0 and not (self._is_pulling and self._buffer.is_caught_up):
+                    self._closed.wait(min(due, _CHECK_SECONDS))
+                elif len(self._buffer):
                     self._is_fast = False
-                    self._pending.ask_no_more()
+                    self._buffer.cancel_add_many()
                     self.flush()
                 else:
                     self.flush()
-                    self._closed.wait(_POLL_SECONDS)
-        except BaseException as error:  # the feed's own thread may not come by for long
+                    self._closed.wait(_IDLE_SECONDS)
+        except BaseException as error:  # the feed's thread may not send anything for a long time
             if not isinstance(error, FeedStopped):
-                self._failed(error)
+                self._on_error(error)
 
-    def _transmit(self, taken: Drained) -> None:
-        batches, bad_row = self.packing.pack(taken.parts)
-        error = bad_row or taken.error
+    def _transmit(self, drained: Drained) -> None:
+        batches, bad_row = self.encoder.encode(drained.parts)
+        error = bad_row or drained.error
         metadata: dict[str, str] = {}
-        if taken.has_cursor and bad_row is None:
-            metadata = {"headwater.cursor": to_json(taken.cursor), "headwater.shard": str(self._shard)}
-        if taken.caught_up:
+        if drained.has_cursor and bad_row is None:
+            metadata = {"headwater.cursor": _cursor_json(drained.cursor), "headwater.shard": str(self._shard)}
+        if drained.caught_up:
             metadata["headwater.caught_up"] = "true"
         if metadata and not batches:
-            batches = [self.packing.nothing()]
-        self._pending.learn(sum(batch.num_rows for batch in batches), sum(batch.nbytes for batch in batches))
+            batches = [self.encoder.empty_batch()]
+        self._buffer.learn_row_size(
+            rows=sum(batch.num_rows for batch in batches), size=sum(batch.nbytes for batch in batches)
+        )
         for batch in batches:
-            self._send(message(batch, metadata if batch is batches[-1] else {}))
+            self._send(_ipc_message(batch, metadata if batch is batches[-1] else {}))
             self.rows += batch.num_rows
         if error is not None:
             raise error
-        if taken.has_cursor:
-            self.cursor = json.loads(metadata["headwater.cursor"])  # the same after every kind of restart
+        if drained.has_cursor:
+            self.cursor = json.loads(metadata["headwater.cursor"])
 
     def _send(self, data: Any) -> None:
         try:
             self._connection.sendall(data)
         except OSError:  # closed by either side: the query is over, and knows why
             raise FeedStopped from None
+
+
+def _ipc_message(batch: pa.RecordBatch, metadata: dict[str, str]) -> Any:
+    """A batch as a message of an Arrow stream, with metadata of its own."""
+    if not metadata:
+        return batch.serialize()
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_stream(sink, batch.schema).write_batch(batch, custom_metadata=metadata)
+    return memoryview(sink.getvalue())[batch.schema.serialize().size :]
+
+
+def _cursor_json(cursor: Any) -> str:
+    try:
+        text = json.dumps(cursor, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+        text.encode()  # a str may have lone surrogates
+        return text
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"the cursor {cursor!r} cannot be written as JSON: {error}") from error

@@ -1,4 +1,9 @@
-"""A feed: a running source and its threads."""
+"""A feed: a running source and its threads.
+
+A feed has a thread of its own, in which all of the source's code runs: `__init__`, `on_start`, `read` and the
+other hooks. There are two exceptions: `close` is called from another thread when the feed is stopped while
+`read` is running, in order to unblock it; and `ack` is called in a thread of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,306 +11,332 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from time import monotonic
 from typing import Any
 
+from headwater.backoff import RESTARTS
 from headwater.errors import explain, first_line
 from headwater.reading import is_async, start_read
 from headwater.runtime.batching import BatchSender
 from headwater.runtime.protocol import FeedRequest
-from headwater.runtime.threads import FeedStopped, ThreadGroup, back_off, interrupt, log_of
+from headwater.runtime.threads import Deadline, FeedStopped, ThreadGroup, join_or_interrupt
 from headwater.source import set_shard
 
-__all__ = ["Acks", "Feed", "ReadLoop"]
+__all__ = ["Feed", "OpenSender", "ReadLoop"]
 
-_NOTHING = object()
-
-
-class Acks:
-    """The newest cursor stands for all before it, so of those that wait only that one is told."""
-
-    def __init__(self, tell: Callable[[Any], None], crew: ThreadGroup) -> None:
-        self._tell = tell
-        self._crew = crew
-        self._changed = threading.Condition()
-        self._cursor: Any = _NOTHING
-        self._thread: threading.Thread | None = None
-        self._closed = False
-
-    def add(self, cursor: Any) -> None:
-        """All rows up to that cursor are durable."""
-        with self._changed:
-            self._cursor = cursor
-            if self._thread is None and not self._closed:
-                self._thread = self._crew.new("-ack", self._work)
-                self._thread.start()
-            self._changed.notify()
-
-    def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._cursor is not _NOTHING)
-                cursor, self._cursor = self._cursor, _NOTHING
-            if cursor is _NOTHING:
-                return
-            self._tell(cursor)
-
-
-class ReadLoop:
-    """One reading of a source, from its beginning to its end."""
-
-    def __init__(self, outlet: BatchSender) -> None:
-        self._outlet = outlet
-        self._lock = threading.Lock()
-        self._cancelled = False
-        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
-
-    def run(self, source: Any) -> None:
-        if self._cancelled:
-            raise FeedStopped
-        items = start_read(source, self._outlet.cursor)
-        if is_async(items):
-            asyncio.run(self._read_async(items))
-        else:
-            self._read(items)
-
-    def cancel(self) -> None:
-        """From another thread: an async source is interrupted where it awaits."""
-        with self._lock:
-            self._cancelled = True
-            if self._running is not None:
-                loop, task = self._running
-                loop.call_soon_threadsafe(task.cancel)
-
-    def _read(self, items: Any) -> None:
-        iterator = iter(items)
-        outlet = self._outlet
-        try:
-            for item in iterator:
-                if outlet.add(item):
-                    outlet.flush()
-                outlet.pull(iterator)
-        except BaseException:
-            with suppress(Exception):  # what a generator raises while it is closed is less than why it is
-                getattr(iterator, "close", _nothing)()
-            raise
-
-    async def _read_async(self, items: Any) -> None:
-        """Waiting for room is done in another thread: the event loop goes on, and answers pings."""
-        task = asyncio.current_task()
-        assert task is not None
-        with self._lock:
-            self._running = asyncio.get_running_loop(), task
-            if self._cancelled:
-                raise FeedStopped
-        try:
-            async for item in items:
-                if self._outlet.is_paused:
-                    await asyncio.to_thread(self._outlet.wait_until_flowing)
-                if self._outlet.add(item):
-                    await asyncio.to_thread(self._outlet.flush)
-        except asyncio.CancelledError:
-            if not self._cancelled:
-                raise
-            raise FeedStopped from None
-        finally:
-            with self._lock:
-                self._running = None
-            with suppress(Exception):
-                await getattr(items, "aclose", _nothing_async)()
-
-
-def _nothing() -> None:
-    pass
-
-
-async def _nothing_async() -> None:
-    pass
-
-
-_STOP_SECONDS, _PATIENCE_SECONDS = 3.0, 1.0  # patience: for a feed to end before it is interrupted
-
-# Connects a source to the JVM, given whom to tell of a failure; called in the feed's thread.
-OpenOutlet = Callable[[Any, Callable[[BaseException], None]], BatchSender]
+OpenSender = Callable[[Any, Callable[[BaseException], None]], BatchSender]
+"""Connects a source to the JVM. Its second argument is called with errors of the sender's own thread."""
 
 
 class Feed:
-    """Runs a source until it ends, fails or is stopped, and starts it again where it is told to.
+    """Runs a source until it ends, fails or is stopped, and restarts it as `onError` says.
 
-    `opened` is called once: with None when rows can flow, or with what went wrong before that.
+    `on_open` is called once, in the feed's thread: with None when rows can flow, or with a message that says
+    why they cannot. `restart_delay` returns the seconds to wait after that many failures in a row.
+
+    `start` returns at once. `stop` may be called from any other thread, and blocks until the deadline at
+    most. All other methods return at once, from any thread.
     """
 
     def __init__(
-        self, order: FeedRequest, open_outlet: OpenOutlet, opened: Callable[[str | None], None]
+        self,
+        request: FeedRequest,
+        open_sender: OpenSender,
+        on_open: Callable[[str | None], None],
+        *,
+        restart_delay: Callable[[int], float] = RESTARTS.delay,
     ) -> None:
-        self.order = order
-        self.outlet: BatchSender | None = None
+        self.request = request
+        self.sender: BatchSender | None = None
         self.restarts = 0
         self.last_error: str | None = None
         self._state = "starting"
-        self._open_outlet = open_outlet
-        self._opened = opened
+        self._open_sender = open_sender
+        self._on_open = on_open
+        self._restart_delay = restart_delay
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._source: Any = None
-        self._closed: Any = None
-        self._drive: ReadLoop | None = None
-        self._log = log_of(order)
-        self._crew = ThreadGroup(f"headwater-feed-{order.name}-{order.feed}")
-        self._thread = self._crew.new("", self._live)
-        self.acks = Acks(self._acknowledge, self._crew)
+        self._closed_source: Any = None
+        self._read_loop: ReadLoop | None = None
+        self._log = request.logger()
+        self._threads = ThreadGroup(f"headwater-feed-{request.name}-{request.feed}")
+        self._thread = self._threads.new("", self._run)
+        self._acks = _Acks(self._ack, self._threads)
 
     @property
     def state(self) -> str:
         """starting, running, paused, restarting, ended, failed, stopped or abandoned."""
-        paused = self._state == "running" and self.outlet is not None and self.outlet.is_paused
+        paused = self._state == "running" and self.sender is not None and self.sender.is_paused
         return "paused" if paused else self._state
 
     @property
     def is_alive(self) -> bool:
-        return self._crew.is_alive
+        return self._threads.is_alive
 
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> str:
-        """End it, and wait for its threads; `stopped`, or `abandoned` where one of them cannot be moved."""
-        deadline = monotonic() + _STOP_SECONDS
+    def pause(self) -> None:
+        """Hold the feed back at its next row."""
+        if self.sender is not None:
+            self.sender.pause()
+
+    def resume(self) -> None:
+        if self.sender is not None:
+            self.sender.resume()
+
+    def acknowledge(self, cursor: Any) -> None:
+        """All rows up to that cursor are durable: call the source's `ack`, in a thread of its own."""
+        self._acks.add(cursor)
+
+    def disconnect(self) -> None:
+        """Close the connection to the JVM. A thread that waits for it ends the feed."""
+        if self.sender is not None:
+            self.sender.close()
+
+    def stop(self, deadline: Deadline) -> str:
+        """Stop, and wait for the threads. Returns `stopped`, or `abandoned` if one of them still runs.
+
+        A read is unblocked in three ways, one after the other: the connection is closed, the source's `close`
+        is called, and the feed's thread is interrupted.
+        """
         self._stopping.set()
-        if self.outlet is not None:
-            self.outlet.close()
+        self.disconnect()
         with self._lock:
-            source, drive = self._source, self._drive
-        if drive is not None:
-            drive.cancel()
-        self.acks.close()
-        self._crew.new("-close", lambda: self._close(source)).start()
-        self._thread.join(_PATIENCE_SECONDS)
-        while self._thread.is_alive() and monotonic() < deadline:
-            interrupt(self._thread)
-            self._thread.join(0.2)
-        self._crew.join(deadline)
-        if self.outlet is not None:
-            self.outlet.release(max(0.1, deadline - monotonic()))
+            source, read_loop = self._source, self._read_loop
+        if read_loop is not None:
+            read_loop.cancel()
+        self._acks.close()
+        self._threads.new("-close", lambda: self._close(source)).start()
+        join_or_interrupt([self._thread], deadline)
+        self._threads.join(deadline)
+        if self.sender is not None:
+            self.sender.release(deadline)
         self._state = "abandoned" if self.is_alive else "stopped"
-        if self.is_alive:
-            self._log.warning("does not end and cannot be interrupted: it is abandoned; its rows are refused")
+        if self._state == "abandoned":
+            self._log.warning(
+                "did not stop in time and cannot be interrupted: it is abandoned, and its rows are discarded"
+            )
         return self._state
 
-    def _live(self) -> None:
-        set_shard(self.order.shard)
+    def _run(self) -> None:
+        set_shard(self.request.shard)
         try:
-            outlet = self._open()
-            self._run(outlet)
-            outlet.end()
+            sender = self._open()
+            self._read_with_restarts(sender)
+            sender.end()
             self._state = "ended"
-            self._log.info("ended, after %d rows", outlet.rows)
+            self._log.info("ended after %d rows", sender.rows)
         except FeedStopped:
             self._log.debug("stopped")
-        except BaseException as error:  # SystemExit too: whatever is raised is the query's failure
+        except BaseException as error:  # SystemExit too: whatever the source raises fails the query
             self._fail(error)
 
     def _open(self) -> BatchSender:
         try:
-            outlet = self._open_outlet(self._make(), self._fail)
+            sender = self._open_sender(self._make_source(), self._fail)
         except BaseException as error:
-            self._opened(explain(error, self.order.secrets()))
+            self._on_open(explain(error, self.request.secrets()))
             raise
-        self.outlet = outlet
-        self._opened(None)
-        if self._stopping.is_set():
-            outlet.close()
-        return outlet
+        self.sender = sender
+        self._on_open(None)
+        if self._stopping.is_set():  # stop() may have found no sender to close
+            sender.close()
+        return sender
 
-    def _run(self, outlet: BatchSender) -> None:
+    def _read_with_restarts(self, sender: BatchSender) -> None:
         failures = 0
         while True:
-            given = outlet.rows
+            rows_before = sender.rows
             try:
-                self._attempt(outlet)
+                self._read_once(sender)
                 return
             except FeedStopped:
                 raise
             except BaseException as error:
                 if self._stopping.is_set():
                     raise FeedStopped from None
-                if error is outlet.broken:
+                if error is sender.broken:
                     raise
-                outlet.flush()
-                failures = 1 if outlet.rows > given else failures + 1
-                if self.order.on_error == "fail" or failures > self.order.most_failures:
+                sender.flush()
+                failures = 1 if sender.rows > rows_before else failures + 1
+                if self.request.on_error != "end" and not self.request.allows_restart(failures):
                     raise
-                self.last_error = first_line(error, self.order.secrets())
-                if self.order.on_error == "end":
-                    self._log.warning("failed, and ends, as onError says: %s", self.last_error)
-                    return
-            self._back_off(back_off(failures))
+                self.last_error = first_line(error, self.request.secrets())
+            if self.request.on_error == "end":
+                self._log.warning("failed, and ends because onError is end: %s", self.last_error)
+                return
+            delay = self._restart_delay(failures)
+            self._log.warning("failed: %s. It restarts in %.1f s", self.last_error, delay)
+            self._state = "restarting"
+            if self._stopping.wait(delay):
+                raise FeedStopped
+            self.restarts += 1
 
-    def _back_off(self, pause: float) -> None:
-        self._log.warning("failed: %s. It starts again in %.1f s", self.last_error, pause)
-        self._state = "restarting"
-        if self._stopping.wait(pause):
-            raise FeedStopped
-        self.restarts += 1
-
-    def _attempt(self, outlet: BatchSender) -> None:
-        source = self._source or self._make()
-        drive = ReadLoop(outlet)
+    def _read_once(self, sender: BatchSender) -> None:
+        source = self._source or self._make_source()
+        read_loop = ReadLoop(sender)
         with self._lock:
-            self._drive = drive
-        if self._stopping.is_set():  # stop() may have looked before there was something to see
+            self._read_loop = read_loop
+        if self._stopping.is_set():  # stop() may have found no source to close
             self._close(source)
             raise FeedStopped
         try:
             source.on_start()
             self._state = "running"
-            drive.run(source)
+            read_loop.run(source)
         except BaseException as error:
             if not (isinstance(error, FeedStopped) or self._stopping.is_set()):
-                self._tell(source.on_failure, error)
+                self._call_hook(source.on_failure, error)
             raise
         finally:
-            self._tell(source.on_stop)
+            self._call_hook(source.on_stop)
             self._close(source)
             with self._lock:
-                self._source = self._drive = None
+                self._source = self._read_loop = None
 
-    def _make(self) -> Any:
-        source = self.order.make()
+    def _make_source(self) -> Any:
+        source = self.request.make_source()
         with self._lock:
             self._source = source
         return source
 
     def _close(self, source: Any) -> None:
-        """Once for each instance, whoever comes first."""
+        """Close an instance once, whichever thread comes first."""
         with self._lock:
-            first = source is not None and self._closed is not source
-            self._closed = source if first else self._closed
-        if first:
-            self._tell(source.close)
+            is_first = source is not None and self._closed_source is not source
+            if is_first:
+                self._closed_source = source
+        if is_first:
+            self._call_hook(source.close)
 
-    def _acknowledge(self, cursor: Any) -> None:
-        source = self._source or self._closed  # of one that has ended, the last rows become durable later
-        self._tell(source.ack, cursor)
+    def _ack(self, cursor: Any) -> None:
+        # The last rows become durable after the source has ended.
+        source = self._source or self._closed_source
+        self._call_hook(source.ack, cursor)
 
-    def _tell(self, hook: Callable[..., object], *args: object) -> None:
+    def _call_hook(self, hook: Callable[..., object], *args: object) -> None:
         try:
             hook(*args)
         except Exception as error:
-            self._log.error("%s failed: %s", hook.__name__, explain(error, self.order.secrets(), ""))
+            self._log.error("%s failed: %s", hook.__name__, explain(error, self.request.secrets(), ""))
 
     def _fail(self, error: BaseException) -> None:
         if self._stopping.is_set():
             return
-        secrets = self.order.secrets()
+        secrets = self.request.secrets()
+        message = explain(error, secrets)
         self.last_error = first_line(error, secrets)
         self._state = "failed"
-        self._log.error("failed: %s", told := explain(error, secrets))
+        self._log.error("failed: %s", message)
         with suppress(FeedStopped):
-            if self.outlet is not None:
-                self.outlet.fail(told)
+            if self.sender is not None:
+                self.sender.fail(message)
+
+
+class ReadLoop:
+    """Reads a source once, from `read` to its end, and hands each item to the sender.
+
+    `run` is called in the feed's thread and returns when the source has ended. It blocks wherever the source
+    blocks, and where the sender does. `cancel` may be called from another thread.
+    """
+
+    def __init__(self, sender: BatchSender) -> None:
+        self._sender = sender
+        self._lock = threading.Lock()
+        self._cancelled = False
+        self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
+
+    def run(self, source: Any) -> None:
+        if self._cancelled:
+            raise FeedStopped
+        items = start_read(source, self._sender.cursor)
+        if is_async(items):
+            asyncio.run(self._read_async(items))
+        else:
+            self._read(items)
+
+    def cancel(self) -> None:
+        """Interrupt an async source where it awaits. A generator cannot be interrupted like this."""
+        with self._lock:
+            self._cancelled = True
+            if self._task is not None:
+                loop, task = self._task
+                loop.call_soon_threadsafe(task.cancel)
+
+    def _read(self, items: Any) -> None:
+        iterator = iter(items)
+        sender = self._sender
+        try:
+            for item in iterator:
+                if sender.add(item):
+                    sender.flush()
+                sender.pull(iterator)
+        except BaseException:
+            if hasattr(iterator, "close"):
+                with suppress(Exception):  # the error that is being raised matters more
+                    iterator.close()
+            raise
+
+    async def _read_async(self, items: Any) -> None:
+        """Blocking calls are made in another thread: the event loop keeps running, and answers pings."""
+        task = asyncio.current_task()
+        assert task is not None
+        with self._lock:
+            self._task = asyncio.get_running_loop(), task
+            if self._cancelled:
+                raise FeedStopped
+        try:
+            async for item in items:
+                if self._sender.is_paused:
+                    await asyncio.to_thread(self._sender.wait_until_flowing)
+                if self._sender.add(item):
+                    await asyncio.to_thread(self._sender.flush)
+        except asyncio.CancelledError:
+            if not self._cancelled:
+                raise
+            raise FeedStopped from None
+        finally:
+            with self._lock:
+                self._task = None
+            if hasattr(items, "aclose"):
+                with suppress(Exception):
+                    await items.aclose()
+
+
+class _Acks:
+    """Calls `ack` in a thread of its own, which starts with the first cursor.
+
+    A cursor stands for all before it, so if several are waiting, only the newest is acknowledged.
+    """
+
+    def __init__(self, ack: Callable[[Any], None], threads: ThreadGroup) -> None:
+        self._ack = ack
+        self._threads = threads
+        self._changed = threading.Condition()
+        self._waiting: list[Any] = []
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def add(self, cursor: Any) -> None:
+        with self._changed:
+            self._waiting = [cursor]
+            if self._thread is None and not self._closed:
+                self._thread = self._threads.new("-ack", self._run)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """End the thread, after the cursor that is waiting."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._waiting)
+                cursors, self._waiting = self._waiting, []
+            if not cursors:
+                return
+            self._ack(cursors[0])

@@ -1,10 +1,9 @@
-"""The host: answers the requests of Spark's JVM, and runs and stops feeds and watches of partitions."""
+"""The host: handles the requests of one JVM, and runs the feeds and watches that they ask for."""
 
 from __future__ import annotations
 
 import atexit
 import base64
-import json
 import os
 import threading
 from collections.abc import Callable
@@ -12,78 +11,64 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from headwater import registry
 from headwater.definition import is_resumable, schema_of_source
 from headwater.errors import explain
 from headwater.options import OptionError
-from headwater.registry import identity_of, request_options
+from headwater.registry import identity_of
 from headwater.rows.converter import Converter
 from headwater.runtime.batching import BatchEncoder, BatchSender, ItemBuffer
 from headwater.runtime.feed import Feed
 from headwater.runtime.partitions import PartitionWatch, WatchFailed
 from headwater.runtime.protocol import (
+    DEFAULT_STOP_SECONDS,
     Address,
+    AfterRequest,
     ControlConnection,
+    DurableRequest,
     FeedRequest,
+    LoadRequest,
+    PositionsRequest,
     Reply,
+    Request,
+    StopRequest,
     WatchRequest,
-    replying_to_errors,
 )
-from headwater.runtime.tasks import reader
+from headwater.runtime.tasks import task_function
+from headwater.runtime.threads import Deadline
 from headwater.schema import arrow_schema
 from headwater.source import PartitionedSource, Source
 
-__all__ = ["HandOver", "Host", "after", "open_watch", "positions"]
+__all__ = ["Host", "SendTaskFunction"]
 
-HandOver = Callable[[str, Any], None]
-"""Gives the JVM what tasks run, by the name of the feed."""
-
-
-def open_watch(order: WatchRequest, watch: PartitionWatch, hand_over: HandOver, answer: Reply) -> None:
-    """Hand over what reads the rows, and begin to watch."""
-    try:
-        source = order.order.make()
-        arrow_schema(schema_of_source(source))  # says which column has no way to travel
-        hand_over(order.order.feed, reader(source, order))
-        watch.start()
-    except BaseException as error:
-        watch.stop()
-        answer({"error": {"message": explain(error, order.order.secrets(), "")}})
-    else:
-        answer({"answer": {}})
-
-
-def positions(watch: PartitionWatch | None, version: int, answer: Reply) -> None:
-    """Answered when there is a newer version; so this returns at once."""
-    if watch is None:
-        answer({"answer": {"version": version, "stopped": True}})
-    else:
-        watch.positions.when_newer(version, lambda known: answer({"answer": known}))
-
-
-def after(watch: PartitionWatch | None, wanted: dict[str, list[int]], answer: Reply) -> None:
-    try:
-        if watch is None:
-            raise WatchFailed("the watch is over")
-        ends = watch.after({text: (start, rows) for text, (start, rows) in wanted.items()})
-    except WatchFailed as failure:
-        answer({"error": {"message": str(failure)}})
-    else:
-        answer({"answer": {"ends": ends}})
+SendTaskFunction = Callable[[str, Any], None]
+"""Gives the JVM the function that tasks run to read partitions; the first argument is the id of the feed."""
 
 
 class Host:
-    """One for each JVM that this process has to do with; `hand_over` gives that what its tasks run."""
+    """Runs feeds and watches for one JVM, as long as that or this process lives.
 
-    def __init__(self, address: Address, hand_over: HandOver) -> None:
+    Requests come in the thread of the control connection. Those that may take long are handled in a thread of
+    their own, so that the next request is not held up.
+    """
+
+    def __init__(self, address: Address, send_task_function: SendTaskFunction) -> None:
         self._address = address
-        self._hand_over = hand_over
+        self._send_task_function = send_task_function
         self._lock = threading.Lock()
         self._feeds: dict[str, Feed | PartitionWatch] = {}
         self._abandoned: list[Feed | PartitionWatch] = []
-        self._control = ControlConnection(address, self._asked, self._gone)
         self._process = os.getpid()
-        atexit.register(self._let_go)
+        self._handlers: dict[type, Callable[[Any, Reply], None]] = {
+            LoadRequest: self._in_thread(self._load),
+            FeedRequest: self._open,
+            DurableRequest: self._durable,
+            WatchRequest: self._watch,
+            PositionsRequest: self._positions,
+            AfterRequest: self._in_thread(self._after),
+            StopRequest: self._in_thread(self._stop),
+        }
+        self._control = ControlConnection(address, self._handle, self._stop_all)
+        atexit.register(self._disconnect_all)
 
     @property
     def is_alive(self) -> bool:
@@ -91,117 +76,145 @@ class Host:
 
     @property
     def feeds(self) -> list[Feed | PartitionWatch]:
-        """Those that run, and those that were to end and do not."""
+        """Those that run, and those that were stopped but whose threads have not ended."""
         with self._lock:
             self._abandoned = [feed for feed in self._abandoned if feed.is_alive]
             return [*self._feeds.values(), *self._abandoned]
 
-    def _asked(self, what: str, question: dict[str, Any], answer: Reply) -> None:
-        """An order to open a feed is taken at once, so that the order to stop it cannot come first."""
-        if what == "open":
-            self._open(FeedRequest.read(question), answer)
-        elif what == "durable":
-            self._durable(question, answer)
-        elif what == "watch":
-            self._watch(WatchRequest.read(question), answer)
-        elif what == "positions":
-            positions(self._watch_of(question), question["version"], answer)
-        else:
-            work = {"load": self._load, "stop": self._stop, "after": self._after}[what]
-            _in_thread(what, partial(work, question, answer), answer)
+    def _handle(self, request: Request, reply: Reply) -> None:
+        self._handlers[type(request)](request, reply)
 
-    def _load(self, question: dict[str, Any], answer: Reply) -> None:
+    @staticmethod
+    def _in_thread(handler: Callable[[Any, Reply], None]) -> Callable[[Any, Reply], None]:
+        name = f"headwater-{handler.__name__.strip('_')}"
+
+        def handle(request: Any, reply: Reply) -> None:
+            work = partial(reply.fail_on_error, partial(handler, request, reply))
+            threading.Thread(target=work, name=name, daemon=True).start()
+
+        return handle
+
+    def _load(self, request: LoadRequest, reply: Reply) -> None:
         try:
-            answer({"answer": _described(question)})
+            reply.send(_describe(request.make_source()))
         except OptionError as error:
-            answer({"error": {"kind": "option", "message": str(error)}})
+            reply.fail(str(error), kind="option")
         except Exception as error:
-            name = question["source"].partition("@")[0]
-            secrets = registry.secrets_in(question["source"], question["options"])
-            told = explain(error, secrets, remedy="A source is made when its stream is loaded.")
-            answer({"error": {"kind": "option", "message": f"Source '{name}' cannot be made: {told}"}})
+            remedy = "A source is created when its stream is loaded."
+            message = explain(error, request.secrets(), remedy)
+            reply.fail(f"Source '{request.name}' cannot be created: {message}", kind="option")
 
-    def _open(self, order: FeedRequest, answer: Reply) -> None:
-        def opened(wrong: str | None) -> None:
-            answer({"answer": {}} if wrong is None else {"error": {"message": wrong}})
+    def _open(self, request: FeedRequest, reply: Reply) -> None:
+        """In the control connection's thread, so that a request to stop the feed cannot overtake this one."""
 
-        def open_outlet(source: Any, failed: Callable[[BaseException], None]) -> BatchSender:
+        def on_open(error: str | None) -> None:
+            if error is None:
+                reply.send({})
+            else:
+                reply.fail(error)
+
+        def open_sender(source: Any, on_error: Callable[[BaseException], None]) -> BatchSender:
             schema = schema_of_source(source)
-            outlet = BatchSender(
-                self._address.connect(f"feed {order.feed}"),
-                BatchEncoder(Converter(schema, order.on_bad_row)),
-                ItemBuffer.of(source, schema, order.batch_rows),
-                shard=order.shard.index,
-                linger=order.linger,
-                failed=failed,
+            sender = BatchSender(
+                self._address.connect(f"feed {request.feed}"),
+                BatchEncoder(Converter(schema, request.on_bad_row)),
+                ItemBuffer.for_source(source, schema, request.batch_rows),
+                shard=request.shard.index,
+                linger=request.linger,
+                on_error=on_error,
             )
-            outlet.cursor = order.since
-            return outlet
+            sender.cursor = request.since
+            return sender
 
-        feed = Feed(order, open_outlet, opened)
+        feed = Feed(request, open_sender, on_open)
         with self._lock:
-            self._feeds[order.feed] = feed
+            self._feeds[request.feed] = feed
         feed.start()
 
-    def _watch(self, order: WatchRequest, answer: Reply) -> None:
-        watch = PartitionWatch(order)
+    def _durable(self, request: DurableRequest, reply: Reply) -> None:
         with self._lock:
-            self._feeds[order.order.feed] = watch
-        _in_thread("watch", partial(open_watch, order, watch, self._hand_over, answer), answer)
-
-    def _after(self, question: dict[str, Any], answer: Reply) -> None:
-        after(self._watch_of(question), question["wanted"], answer)
-
-    def _watch_of(self, question: dict[str, Any]) -> PartitionWatch | None:
-        with self._lock:
-            found = self._feeds.get(question["feed"])
-        return found if isinstance(found, PartitionWatch) else None
-
-    def _durable(self, question: dict[str, Any], answer: Reply) -> None:
-        with self._lock:
-            feed = self._feeds.get(question["feed"])
+            feed = self._feeds.get(request.feed)
         if isinstance(feed, Feed):
-            feed.acks.add(json.loads(question["cursor"]))
-        answer({"answer": {}})
+            feed.acknowledge(request.cursor)
+        reply.send({})
 
-    def _stop(self, question: dict[str, Any], answer: Reply) -> None:
-        answer({"answer": {"state": self._end(question["feed"])}})
+    def _watch(self, request: WatchRequest, reply: Reply) -> None:
+        """The watch is entered in the control connection's thread, as a feed is; then it may take long."""
+        watch = PartitionWatch(request)
+        with self._lock:
+            self._feeds[request.feed] = watch
+        self._in_thread(self._start_watch)(watch, reply)
 
-    def _end(self, name: str) -> str:
+    def _start_watch(self, watch: PartitionWatch, reply: Reply) -> None:
+        request = watch.request
+        try:
+            source = request.make_source()
+            arrow_schema(schema_of_source(source))  # raises for a column type that is not supported
+            self._send_task_function(request.feed, task_function(source, request))
+            watch.start()
+        except BaseException as error:
+            watch.stop(Deadline.after(DEFAULT_STOP_SECONDS))
+            reply.fail(explain(error, request.secrets(), ""))
+        else:
+            reply.send({})
+
+    def _positions(self, request: PositionsRequest, reply: Reply) -> None:
+        watch = self._find_watch(request.feed)
+        if watch is None:
+            reply.send({"version": request.version, "stopped": True})
+        else:
+            watch.positions.when_newer(request.version, reply.send)
+
+    def _after(self, request: AfterRequest, reply: Reply) -> None:
+        watch = self._find_watch(request.feed)
+        try:
+            if watch is None:
+                raise WatchFailed("the watch is over")
+            ends = watch.after(request.limits)
+        except WatchFailed as failure:
+            reply.fail(str(failure))
+        else:
+            reply.send({"ends": ends})
+
+    def _find_watch(self, feed: str) -> PartitionWatch | None:
+        with self._lock:
+            watch = self._feeds.get(feed)
+        return watch if isinstance(watch, PartitionWatch) else None
+
+    def _stop(self, request: StopRequest, reply: Reply) -> None:
+        reply.send({"state": self._stop_feed(request.feed, request.deadline)})
+
+    def _stop_feed(self, name: str, deadline: Deadline) -> str:
         with self._lock:
             feed = self._feeds.get(name)
-        state = "stopped" if feed is None else feed.stop()
+        state = "stopped" if feed is None else feed.stop(deadline)
         with self._lock:
             self._feeds.pop(name, None)
             if feed is not None and state == "abandoned":
                 self._abandoned.append(feed)
         return state
 
-    def _gone(self) -> None:
-        """The JVM is gone, and nobody is left to stop its feeds."""
+    def _stop_all(self) -> None:
+        """The JVM is gone, so nobody else will stop its feeds."""
+        deadline = Deadline.after(DEFAULT_STOP_SECONDS)
         with self._lock:
             names = list(self._feeds)
-        with suppress(RuntimeError):  # this process ends too, and takes no new threads
+        with suppress(RuntimeError):  # no thread can be started while this process ends
             for name in names:
-                threading.Thread(target=self._end, args=(name,), name="headwater-stop", daemon=True).start()
+                stop = partial(self._stop_feed, name, deadline)
+                threading.Thread(target=stop, name="headwater-stop", daemon=True).start()
 
-    def _let_go(self) -> None:
-        """This process is about to end: let go of what waits for it. A fork of it has no part in that."""
-        with self._lock:
-            feeds = list(self._feeds.values()) if os.getpid() == self._process else []
-        for feed in feeds:
-            if isinstance(feed, Feed) and feed.outlet is not None:
-                feed.outlet.close()
-
-
-def _in_thread(what: str, work: Callable[[], None], answer: Reply) -> None:
-    """What may take long: the next question is taken meanwhile."""
-    guarded = partial(replying_to_errors, work, answer)
-    threading.Thread(target=guarded, name=f"headwater-{what}", daemon=True).start()
+    def _disconnect_all(self) -> None:
+        """At the end of this process: unblock feeds, and the JVM that waits for them. Not in a fork of it."""
+        if os.getpid() == self._process:
+            with self._lock:
+                feeds = list(self._feeds.values())
+            for feed in feeds:
+                if isinstance(feed, Feed):
+                    feed.disconnect()
 
 
-def _described(question: dict[str, Any]) -> dict[str, Any]:
-    source = registry.find(question["source"], request_options(question))
+def _describe(source: Any) -> dict[str, Any]:
     schema, cls = schema_of_source(source), type(source)
     return {
         "name": cls._name,

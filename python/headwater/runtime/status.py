@@ -1,19 +1,31 @@
-"""`feeds`: what runs in this process for Spark, and how it fares."""
+"""The status of a feed, as `hw.feeds()` returns it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headwater.errors import HeadwaterError
-from headwater.runtime.partitions import PartitionStatus
-from headwater.spark import attach as crossing
+from headwater.reading import PartitionKey
+from headwater.runtime.feed import Feed
+from headwater.runtime.partitions import Partition, PartitionWatch
 
-if TYPE_CHECKING:
-    from headwater.runtime.feed import Feed
-    from headwater.runtime.partitions import PartitionWatch
+__all__ = ["FeedStatus", "PartitionStatus", "status_of"]
 
-__all__ = ["FeedStatus", "PartitionStatus", "feeds"]
+
+@dataclass(frozen=True)
+class PartitionStatus:
+    """A partition as it was when `feeds()` was called."""
+
+    name: PartitionKey
+    offset: int | None
+    """The next offset that the query reads."""
+    latest: int | None
+    """One past the last offset of the partition."""
+    lag: int | None
+    errors: int
+    """Calls about it that have failed so far."""
+    last_error: str | None
 
 
 @dataclass(frozen=True)
@@ -22,114 +34,98 @@ class FeedStatus:
 
     source: str
     query: str
-    """The query's name, or its id where it has none."""
+    """The query's name, or its id if it has no name."""
     shard: int
     shards: int
     state: str
     """starting, running, paused, restarting, ended, failed or abandoned."""
     rows: int
-    """Given to Spark's JVM so far; of a partitioned source, offsets that batches have taken."""
+    """Rows sent to Spark's JVM so far; for a partitioned source, offsets that batches have read."""
     waiting: int
-    """Rows in the JVM's buffer that no batch has taken; shards of a feed share the buffer."""
+    """Rows in the JVM's buffer that no batch has taken yet. The shards of a source share one buffer."""
     blocked: float
-    """Seconds for which the buffer was full, and the feed held back."""
+    """Seconds for which the buffer was full and the feed was held back."""
     restarts: int
     last_error: str | None
     bad_rows: int
     bad_row_samples: tuple[str, ...]
     cursor: Any
-    """Where a resumable source would go on."""
+    """Where a resumable source would resume."""
     partitions: tuple[PartitionStatus, ...]
-    """Of a partitioned source; none of others."""
+    """Of a partitioned source; empty for others."""
     _feed: Feed | None = field(repr=False, compare=False)
 
     def pause(self) -> None:
         """Hold the feed back at its next row, until `resume`."""
         if self._feed is None:
             raise HeadwaterError(
-                f"source '{self.source}' is partitioned: batches read it, and no feed is to be held back",
+                f"source '{self.source}' is partitioned: it has no feed that can be paused, because batches "
+                "read it",
                 "limit batches with maxRowsPerTrigger, or stop the query",
             )
-        if self._feed.outlet is not None:
-            self._feed.outlet.pause()
+        self._feed.pause()
 
     def resume(self) -> None:
-        """Let it go on."""
-        if self._feed is not None and self._feed.outlet is not None:
-            self._feed.outlet.resume()
+        """Let a paused feed continue."""
+        if self._feed is not None:
+            self._feed.resume()
 
 
-def feeds() -> list[FeedStatus]:
-    """The feeds of all queries on Python sources, and threads of stopped queries that could not be ended.
-
-    What there is to tell of a partitioned source is in one of them, with its partitions.
-
-    >>> import headwater as hw
-    >>> from headwater.testing import ListSource, RunningStream
-    >>> running = RunningStream(spark, ListSource([1, 2]))
-    >>> rows = running.rows(2)
-    >>> found = [(feed.source, feed.rows) for feed in hw.feeds() if feed.state == "running"]
-    >>> running.stop()
-    >>> print(found)
-    [('list_source', 2)]
-    """
-    here = crossing.current()
-    if here is None:
-        return []
-    driver, host = here
-    running = host.feeds
-    waiting = driver.status() if running else {}
-    return [_any_status(feed, waiting) for feed in running]
+def status_of(feed: Feed | PartitionWatch, jvm_status: dict[str, dict[str, Any]]) -> FeedStatus:
+    """`jvm_status` is what the JVM knows, by the id of a feed; shards have one entry in common."""
+    feed_id = feed.request.feed
+    known = jvm_status.get(feed_id) or jvm_status.get(feed_id.rpartition(".")[0]) or {}
+    return _status_of_feed(feed, known) if isinstance(feed, Feed) else _status_of_watch(feed, known)
 
 
-def _any_status(feed: Feed | PartitionWatch, waiting: dict[str, dict[str, Any]]) -> FeedStatus:
-    from headwater.runtime.feed import Feed
-
-    name = feed.order.feed
-    told = waiting.get(name) or waiting.get(name.rpartition(".")[0]) or {}
-    return _status(feed, told) if isinstance(feed, Feed) else _status_of_watch(feed, told)
-
-
-def _status(feed: Feed, buffer: dict[str, int]) -> FeedStatus:
-    order, outlet = feed.order, feed.outlet
+def _status_of_feed(feed: Feed, known: dict[str, int]) -> FeedStatus:
+    request, sender = feed.request, feed.sender
     return FeedStatus(
-        source=order.name,
-        query=order.query,
-        shard=order.shard.index,
-        shards=order.shard.count,
+        source=request.name,
+        query=request.query,
+        shard=request.shard.index,
+        shards=request.shard.count,
         state=feed.state,
-        rows=outlet.rows if outlet else 0,
-        waiting=buffer.get("waitingRows", 0),
-        blocked=buffer.get("blockedMs", 0) / 1000,
+        rows=sender.rows if sender else 0,
+        waiting=known.get("waitingRows", 0),
+        blocked=known.get("blockedMs", 0) / 1000,
         restarts=feed.restarts,
         last_error=feed.last_error,
-        bad_rows=outlet.packing.bad_rows if outlet else 0,
-        bad_row_samples=tuple(outlet.packing.samples) if outlet else (),
-        cursor=outlet.cursor if outlet else None,
+        bad_rows=sender.encoder.bad_rows if sender else 0,
+        bad_row_samples=tuple(sender.encoder.samples) if sender else (),
+        cursor=sender.cursor if sender else None,
         partitions=(),
         _feed=feed,
     )
 
 
-def _status_of_watch(watch: PartitionWatch, told: dict[str, Any]) -> FeedStatus:
-    order, partitions = watch.order, watch.partitions
-    offsets: dict[str, int] = told.get("offsets", {})
-    starts = {found.text: found.start for found in partitions if found.start is not None}
-    listed = tuple(found.status(offsets.get(found.text, found.start)) for found in partitions)
+def _status_of_watch(watch: PartitionWatch, known: dict[str, Any]) -> FeedStatus:
+    request, partitions = watch.request, watch.partitions
+    offsets: dict[str, int] = known.get("offsets", {})
+    starts = {partition.text: partition.start for partition in partitions if partition.start is not None}
     return FeedStatus(
-        source=order.name,
-        query=order.query,
-        shard=order.shard.index,
-        shards=order.shard.count,
+        source=request.name,
+        query=request.query,
+        shard=request.shard.index,
+        shards=request.shard.count,
         state=watch.state,
         rows=sum(offsets[text] - start for text, start in starts.items() if text in offsets),
-        waiting=told.get("waitingRows", 0),
+        waiting=known.get("waitingRows", 0),
         blocked=0.0,
         restarts=watch.errors,
         last_error=watch.last_error,
-        bad_rows=told.get("badRows", 0),
-        bad_row_samples=tuple(told.get("samples", ())),
+        bad_rows=known.get("badRows", 0),
+        bad_row_samples=tuple(known.get("samples", ())),
         cursor=None,
-        partitions=listed,
+        partitions=tuple(
+            _status_of_partition(partition, offsets.get(partition.text, partition.start))
+            for partition in partitions
+        ),
         _feed=None,
     )
+
+
+def _status_of_partition(partition: Partition, offset: int | None) -> PartitionStatus:
+    latest, failure = partition.latest, partition.failure
+    lag = None if offset is None or latest is None else max(0, latest - offset)
+    return PartitionStatus(partition.name, offset, latest, lag, failure.errors, failure.last_error)

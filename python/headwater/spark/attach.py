@@ -1,4 +1,8 @@
-"""`attach`: brings headwater into a running session, and connects this process to the session's JVM."""
+"""`attach`: adds headwater to a running session, and connects this process to the session's JVM.
+
+The first half of this module checks the session and adds the jar. The second half keeps the connection: the
+driver's JVM (`Driver`) that this process uses, and the `Host` that runs feeds for it.
+"""
 
 from __future__ import annotations
 
@@ -19,67 +23,19 @@ if TYPE_CHECKING:
     from headwater.runtime.host import Host
     from headwater.spark.py4j import Driver
 
-__all__ = ["attach", "connect", "current", "is_classic", "join"]
+__all__ = ["attach", "connect", "current", "is_classic", "use_driver"]
 
 _log = logging.getLogger("headwater")
-_lock = threading.RLock()
 _attached: WeakSet[SparkSession] = WeakSet()
 _attaching = threading.RLock()
-_driver: Driver | None = None
-_host: Host | None = None
-
-
-def join(driver: Driver) -> None:
-    """Make all sources that are defined, now or later, formats of that driver's Spark; and those built in."""
-    global _driver, _host
-    with _lock:
-        if _driver is not None and _driver.is_gone:
-            _host = None  # it belongs to another JVM, which may still be there
-        _driver = driver
-    connect()  # for those built in: the jar has their formats
-    registry.subscribe(_register)  # unlocked: who defines a source has the registry's lock, and wants ours
-    for name in registry.all_sources():
-        _register(name)
-
-
-def connect() -> None:
-    """Connect to the JVM, if that is not done yet."""
-    from headwater.runtime.host import Host
-    from headwater.runtime.protocol import Address
-
-    global _host
-    with _lock:
-        if _driver is None or _driver.is_gone:
-            raise HeadwaterError(
-                "no Spark session is attached", "call hw.session() or hw.attach(spark) first"
-            )
-        if _host is None or not _host.is_alive:
-            where = _driver.open_bridge(unix=hasattr(socket, "AF_UNIX"))
-            _host = Host(Address(where["address"], where["secret"]), _driver.hand_over)
-
-
-def current() -> tuple[Driver, Host] | None:
-    """The driver and the host of its feeds, if there are any."""
-    with _lock:
-        return None if _driver is None or _driver.is_gone or _host is None else (_driver, _host)
-
-
-def _register(name: str) -> None:
-    with _lock:
-        if _driver is None or _driver.is_gone:
-            return  # it becomes a format when a session is attached
-        connect()
-        only_plain = _driver.register(name)
-        if only_plain:
-            _log.warning("format(%r) is not available: %s", name, only_plain)
 
 
 def attach(spark: SparkSession) -> SparkSession:
-    """Bring headwater into a running session, classic or Connect, and return that session.
+    """Add headwater to a running session, classic or Connect, and return that session.
 
-    Does nothing where the jar is there already, but for checking that it is of this package's version.
-    Otherwise a classic session gets it on the driver, for every thread, and on the executors, and a Connect
-    session gets it as an artifact. Any number of calls, from any thread.
+    If the session has the jar already, its version must be that of this package. Otherwise a classic session
+    gets the jar on the driver, for every thread, and on the executors; a Connect session gets it as an
+    artifact. It may be called any number of times, from any thread.
 
     >>> import headwater as hw
     >>> print(hw.attach(spark) is spark)
@@ -97,13 +53,13 @@ def attach(spark: SparkSession) -> SparkSession:
             if is_classic(spark):
                 from headwater.spark.py4j import Driver
 
-                join(Driver(spark))
+                use_driver(Driver(spark))
             _attached.add(spark)
     return spark
 
 
 def is_classic(spark: SparkSession) -> bool:
-    """Whether the session's JVM is driven by this process, and not by a Connect server."""
+    """Whether this process drives the session's JVM itself, without a Connect server."""
     return not type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
@@ -111,7 +67,7 @@ def _check_running(spark: SparkSession) -> None:
     from headwater.spark.py4j import is_stopped
 
     if is_stopped(spark):
-        raise HeadwaterError("this session is stopped", "make a new one, for instance with hw.session()")
+        raise HeadwaterError("this session is stopped", "create a new one, for instance with hw.session()")
 
 
 def _check_spark(version: str) -> None:
@@ -134,49 +90,49 @@ def _attach_classic(spark: SparkSession) -> str:
             f"this Spark runs on Scala {driver.scala_version}, and headwater's jar is built for 2.13",
             "use a Spark 4 build, for instance the one in `pip install 'pyspark>=4.0,<4.4'`",
         )
-    found = driver.jar_version()
-    if found is None:
+    version = driver.jar_version()
+    if version is None:
         jar = verified_jar()
         driver.add_jar(jar)
-        found = driver.jar_version()
-        if found is None:
+        version = driver.jar_version()
+        if version is None:
             raise HeadwaterError(
-                f"{jar} was added to the driver's class loader ({driver.loader_name}), and headwater.Version "
-                "still cannot be found there",
+                f"{jar} was added to the driver's class loader ({driver.loader_name}), but headwater.Version "
+                "cannot be found there",
                 f"start Spark with the jar, with `--jars {jar}` or hw.session()",
             )
         _log.info("added %s to a running session", jar.name)
     origin = driver.jar_origin()
-    _check_version(found, origin)
+    _check_version(version, origin)
     if not driver.executors_have(origin):
         driver.add_to_executors(verified_jar())
     return origin
 
 
 def _attach_connect(spark: SparkSession) -> str:
-    found = _connect_version(spark)
-    if found is None:
+    version = _connect_version(spark)
+    if version is None:
         spark.addArtifact(str(verified_jar()))
-        found = _connect_version(spark)
-        if found is None:
+        version = _connect_version(spark)
+        if version is None:
             raise HeadwaterError(
-                "the Connect server took the jar as an artifact, and headwater.Version cannot be found there",
+                "the Connect server took the jar as an artifact, but headwater.Version cannot be found there",
                 f"start the server with `--jars {verified_jar()}`",
             )
     origin = "the Connect server"
-    _check_version(found, origin)
+    _check_version(version, origin)
     return origin
 
 
 def _connect_version(spark: SparkSession) -> str | None:
-    """The version of the jar in a Connect session: SQL is the only way there to call into the JVM."""
+    """The version of the jar in a Connect session, or None. Only SQL can call into the JVM there."""
     from pyspark.errors import AnalysisException
     from pyspark.logger import PySparkLogger
 
-    # PySpark logs every failed query with its whole stack, and here a failure is only the answer "no". The
-    # logger has to be asked for in PySpark's own way: made by `logging`, it would lack what PySpark calls.
+    # PySpark logs every failed query with its whole stack, but here a failure only means "no jar". The logger
+    # has to be obtained from PySpark: one made by `logging` lacks methods that PySpark calls.
     log = PySparkLogger.getLogger("SQLQueryContextLogger")
-    log.addFilter(_not_our_question)
+    log.addFilter(_is_not_ours)
     try:
         row = spark.sql("SELECT java_method('headwater.Version', 'current') AS version").first()
     except AnalysisException as error:
@@ -184,36 +140,91 @@ def _connect_version(spark: SparkSession) -> str | None:
             return None
         raise
     finally:
-        log.removeFilter(_not_our_question)
+        log.removeFilter(_is_not_ours)
     return None if row is None else str(row["version"])
 
 
-def _not_our_question(record: logging.LogRecord) -> bool:
+def _is_not_ours(record: logging.LogRecord) -> bool:
     return "headwater.Version" not in record.getMessage()
 
 
-def _check_version(found: str, origin: str) -> None:
-    if found != __version__:
+def _check_version(jar_version: str, origin: str) -> None:
+    if jar_version != __version__:
         raise HeadwaterError(
-            f"headwater for Python is {__version__}, and the jar in the session is {found} (from {origin})",
-            f"`pip install headwater=={found}`, or start Spark with the jar that `headwater jar` prints",
+            f"headwater for Python is {__version__}, and the jar in the session is {jar_version} (from "
+            f"{origin})",
+            f"`pip install headwater=={jar_version}`, or start Spark with the jar that `headwater jar` "
+            "prints",
         )
 
 
 def _check_format(spark: SparkSession, origin: str) -> None:
-    """A jar may be visible and yet broken: packed into another jar, it easily loses its services file."""
+    """Load a format: a jar that is visible may be broken, if it was packed without its services file."""
     try:
         columns = spark.readStream.format("random_alpha").option("len", 1).load().columns
     except Exception as error:
         reason = str(error).partition("\n")[0]
         raise HeadwaterError(
-            f"headwater's classes are there (from {origin}), and the format random_alpha cannot be loaded: "
+            f"headwater's classes were found (from {origin}), but the format random_alpha cannot be loaded: "
             f"{reason}",
             "if the jar was packed into another one, merge META-INF/services/"
-            "org.apache.spark.sql.sources.DataSourceRegister; else use the jar that `headwater jar` prints",
+            "org.apache.spark.sql.sources.DataSourceRegister; otherwise use the jar that `headwater jar` "
+            "prints",
         ) from error
     if columns != ["timestamp", "value"]:
         raise HeadwaterError(
-            f"the format random_alpha is another one's: its columns are {columns}, not timestamp and value",
-            "take the other jar that registers this name out of spark.jars",
+            f"the format random_alpha is not headwater's: its columns are {columns}, not timestamp and value",
+            "remove the other jar that registers this name from spark.jars",
         )
+
+
+# The connection between this process and the driver's JVM
+
+_lock = threading.RLock()
+_driver: Driver | None = None
+_host: Host | None = None
+
+
+def use_driver(driver: Driver) -> None:
+    """Make every Python source, defined now or later, a format of that driver's Spark."""
+    global _driver, _host
+    with _lock:
+        if _driver is not None and _driver.is_gone:
+            _host = None  # it belongs to another JVM, which may still run
+        _driver = driver
+    connect()  # for the built-in sources, whose formats are in the jar
+    registry.subscribe(_register)  # without our lock: who defines a source has the registry's, and takes ours
+    for name in registry.all_sources():
+        _register(name)
+
+
+def connect() -> None:
+    """Connect to the JVM, unless that is done."""
+    from headwater.runtime.host import Host
+    from headwater.runtime.protocol import Address
+
+    global _host
+    with _lock:
+        if _driver is None or _driver.is_gone:
+            raise HeadwaterError(
+                "no Spark session is attached", "call hw.session() or hw.attach(spark) first"
+            )
+        if _host is None or not _host.is_alive:
+            bridge = _driver.open_bridge(unix=hasattr(socket, "AF_UNIX"))
+            _host = Host(Address(bridge["address"], bridge["secret"]), _driver.send_task_function)
+
+
+def current() -> tuple[Driver, Host] | None:
+    """The driver and the host of its feeds, if there is a session."""
+    with _lock:
+        return None if _driver is None or _driver.is_gone or _host is None else (_driver, _host)
+
+
+def _register(name: str) -> None:
+    with _lock:
+        if _driver is None or _driver.is_gone:
+            return  # it becomes a format when a session is attached
+        connect()
+        warning = _driver.register(name)
+        if warning:
+            _log.warning("format(%r) is not available: %s", name, warning)

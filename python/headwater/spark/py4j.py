@@ -1,8 +1,8 @@
-"""The crossing into Spark's JVM. The only module here that knows py4j and PySpark's private handles.
+"""Calls into Spark's JVM. The only module that uses py4j and PySpark's private attributes.
 
-Classes are looked up through the driver's base class loader and by name, never as `jvm.headwater.X`: py4j
-answers an unknown class with a JavaPackage, whose use fails with "'JavaPackage' object is not callable", and
-it looks only where the calling thread looks.
+Classes are loaded by name through the driver's base class loader, never as `jvm.headwater.X`. For an unknown
+class py4j returns a JavaPackage, whose use fails with "'JavaPackage' object is not callable", and py4j looks
+only in the class loader of the calling thread.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Driver", "is_stopped", "jvm_started"]
 
-_MUTABLE = "org.apache.spark.util.MutableURLClassLoader"
-_OTHER_JAR = "start Spark with the jar that `headwater jar` prints in its place"
+_MUTABLE_LOADER = "org.apache.spark.util.MutableURLClassLoader"
+_USE_OUR_JAR = "start Spark with the jar that `headwater jar` prints instead"
 
 
 def jvm_started() -> bool:
-    """Whether this Python already has a JVM: its class path is then fixed, whatever a builder says."""
+    """Whether this process already has a JVM, whose class path can no longer be set by a builder."""
     from pyspark import SparkContext
 
     return "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._gateway is not None
 
 
 def is_stopped(spark: SparkSession) -> bool:
-    """A Connect session says so itself; of a classic one, the SparkContext has lost its JVM."""
-    said: bool | None = getattr(spark, "is_stopped", None)
-    return spark.sparkContext._jsc is None if said is None else said
+    """A Connect session has an attribute for it; the SparkContext of a classic one has lost its JVM."""
+    is_stopped: bool | None = getattr(spark, "is_stopped", None)
+    return spark.sparkContext._jsc is None if is_stopped is None else is_stopped
 
 
 class Driver:
-    """The driver's JVM of a classic session, as far as the jar is concerned."""
+    """The driver's JVM of a classic session: the jar in it, and headwater's `Bridge`."""
 
     def __init__(self, spark: SparkSession) -> None:
         context = spark.sparkContext
@@ -55,7 +55,7 @@ class Driver:
         return str(self._loader.getClass().getName())
 
     def jar_version(self) -> str | None:
-        """What the jar in the driver says of itself; None where there is none that every thread can see."""
+        """The version of the driver's jar; None if there is no jar that every thread can see."""
         version = self._version_class()
         if version is None:
             return None
@@ -67,9 +67,9 @@ class Driver:
             return str(version.getMethod("current", no_types).invoke(None, no_args))
         except Py4JError as error:
             raise HeadwaterError(
-                f"headwater.Version is in the session (from {_origin(version)}) and cannot be called: "
+                f"headwater.Version is in the session (from {_origin(version)}) but cannot be called: "
                 f"{_java_message(error)}",
-                _OTHER_JAR,
+                _USE_OUR_JAR,
             ) from error
 
     def jar_origin(self) -> str:
@@ -81,17 +81,17 @@ class Driver:
         """Make the jar's classes visible in every thread of the driver."""
         from py4j.java_gateway import is_instance_of
 
-        if not is_instance_of(self._gateway, self._loader, _MUTABLE):
+        if not is_instance_of(self._gateway, self._loader, _MUTABLE_LOADER):
             raise HeadwaterError(
                 "this session runs without headwater's jar, and the driver's class loader "
-                f"({self.loader_name}) cannot be added to",
+                f"({self.loader_name}) does not accept jars",
                 "start Spark with the jar, with "
                 f"`spark-submit --jars {jar}`, `spark.jars={jar}` in its configuration, or hw.session()",
             )
         self._loader.addURL(self._jvm.java.io.File(str(jar)).toURI().toURL())
 
     def executors_have(self, origin: str) -> bool:
-        """Whether Spark hands the jar with that origin to executors; each new SparkContext starts without."""
+        """Whether Spark sends the jar with that origin to executors; a new SparkContext does not yet."""
         name = origin.rpartition("/")[2]
         listed = self._context._jsc.sc().listJars()
         return any(listed.apply(i).rpartition("/")[2] == name for i in range(listed.size()))
@@ -100,11 +100,11 @@ class Driver:
         self._context._jsc.sc().addJar(str(jar))
 
     def open_bridge(self, unix: bool) -> dict[str, str]:
-        """Where the JVM listens for this process, and the secret to say there."""
+        """The `address` where the JVM listens for this process, and the `secret` to present there."""
         return dict(json.loads(self._bridge().open(unix)))
 
     def register(self, name: str) -> str:
-        """Make `format(name)` known. The answer is empty, or says why only the plain form works."""
+        """Make a source available as `format(name)`. Returns "", or why only format("headwater") works."""
         from pyspark.errors import IllegalArgumentException
 
         try:
@@ -112,35 +112,37 @@ class Driver:
         except IllegalArgumentException as error:
             raise ValueError(str(error)) from None
 
-    def hand_over(self, feed: str, function: Any) -> None:
-        """Give the JVM what its tasks run to read the partitions of that feed's source."""
-        self._bridge().reader(feed, self.reader_column(function))
+    def send_task_function(self, feed: str, function: Any) -> None:
+        """Give the JVM the function that its tasks run to read the partitions of that feed's source."""
+        self._bridge().reader(feed, self.task_column(function))
 
     @staticmethod
-    def reader_column(function: Any) -> Any:
-        """As `DataFrame.mapInArrow` makes it of a function, over the column `task`. Without pandas, for which
-        PySpark asks there and has no use."""
+    def task_column(function: Any) -> Any:
+        """The function as a Java Column over the column `task`, as `DataFrame.mapInArrow` makes it.
+
+        Made here because `mapInArrow` requires pandas, which it does not use.
+        """
         from pyspark.sql.functions import col
         from pyspark.sql.types import BinaryType, StringType, StructType
         from pyspark.sql.udf import UserDefinedFunction
         from pyspark.util import PythonEvalType
 
-        answer = StructType().add("report", StringType()).add("rows", BinaryType())
-        reader = UserDefinedFunction(
-            function, answer, name="headwater", evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+        result = StructType().add("report", StringType()).add("rows", BinaryType())
+        udf = UserDefinedFunction(
+            function, result, name="headwater", evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
         )
-        return reader(col("task"))._jc
+        return udf(col("task"))._jc
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """What waits in the buffers of Python's feeds, and how far queries have read partitions."""
+        """By the id of a feed: the rows in its buffer, or how far its query has read partitions."""
         return dict(json.loads(self._bridge().status()))
 
     @property
     def is_gone(self) -> bool:
-        """The JVM has ended, or this process has started another one."""
+        """Whether the JVM has ended, or this process has started another one."""
         from pyspark import SparkContext
 
-        process = getattr(self._gateway, "proc", None)  # none where the JVM has started this Python
+        process = getattr(self._gateway, "proc", None)  # None if the JVM has started this process
         has_ended = process is not None and process.poll() is not None
         return SparkContext._gateway is not self._gateway or has_ended
 
@@ -148,12 +150,12 @@ class Driver:
         return self._loader.loadClass("headwater.bridge.Bridge$").getField("MODULE$").get(None)
 
     def _base_loader(self) -> Any:
-        """The highest loader that can be added to: what `ADD JAR` puts below belongs to one thread only."""
+        """The topmost loader that takes jars. One below it, as `ADD JAR` uses, belongs to one thread only."""
         from py4j.java_gateway import is_instance_of
 
         loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
         parent = loader.getParent()
-        while parent is not None and is_instance_of(self._gateway, parent, _MUTABLE):
+        while parent is not None and is_instance_of(self._gateway, parent, _MUTABLE_LOADER):
             loader, parent = parent, parent.getParent()
         return loader
 
@@ -166,8 +168,8 @@ class Driver:
             if error.java_exception.getClass().getName() == "java.lang.ClassNotFoundException":
                 return None
             raise HeadwaterError(
-                f"headwater's jar is there, and its classes cannot be loaded: {_java_message(error)}",
-                _OTHER_JAR,
+                f"headwater's jar is here, but its classes cannot be loaded: {_java_message(error)}",
+                _USE_OUR_JAR,
             ) from error
 
 
@@ -177,5 +179,5 @@ def _origin(java_class: Any) -> str:
 
 
 def _java_message(error: Exception) -> str:
-    java = getattr(error, "java_exception", None)
-    return str(error).partition("\n")[0] if java is None else str(java.toString())
+    exception = getattr(error, "java_exception", None)
+    return str(error).partition("\n")[0] if exception is None else str(exception.toString())

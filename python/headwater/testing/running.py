@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater.runtime.status import FeedStatus, feeds
+from headwater.runtime.status import FeedStatus
+from headwater.spark.feeds import feeds
 from headwater.spark.session import session
 from headwater.spark.stream import stream as streaming_frame
 
