@@ -20,7 +20,9 @@ private[headwater] object BufferedOptions {
 
   /** @param defaultDurability the default of this source */
   def read(options: SourceOptions, defaultDurability: Durability): BufferedOptions = {
-    val durability = if (options.set.contains("durability")) Durability.named(options.get("durability")) else defaultDurability
+    val durability =
+      if (options.set.contains("durability")) Durability.named(options.get("durability"))
+      else defaultDurability
     val (memoryOptions, logOptions) =
       (OptionTable.withDurability(Durability.Memory), OptionTable.withDurability(Durability.Log))
     val unusedOptions = if (durability == Durability.Log) memoryOptions else logOptions

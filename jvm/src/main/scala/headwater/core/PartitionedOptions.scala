@@ -42,7 +42,7 @@ private[headwater] object PartitionedOptions {
   def rejectForFeeds(options: SourceOptions): Unit = {
     val ofFeeds = OptionTable.feed ++ OptionTable.python
     options.set.find(!ofFeeds.contains(_)).foreach { name =>
-    throw new InvalidOptionException(s"Option '$name' is for sources with partitions only: leave it out.")
+      throw new InvalidOptionException(s"Option '$name' is for sources with partitions only: leave it out.")
     }
   }
 }

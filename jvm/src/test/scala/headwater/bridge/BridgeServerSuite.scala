@@ -102,7 +102,9 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
       }
     }
 
-    test(s"on $kind, a client of another protocol version is told the version of this side and disconnected") {
+    test(
+      s"on $kind, a client of another protocol version is told the version of this side and disconnected"
+    ) {
       withServer(unix) { fixture =>
         CapturedLog(classOf[BridgeServer]) { log =>
           Using.resource(TestConnection.to(fixture.server)) { client =>
