@@ -78,7 +78,7 @@ def segment(
     run: str = RUN,
     arrow_schema: str = "",
 ) -> bytes:
-    said = compact(
+    fields = compact(
         {
             "v": 1,
             "source": "letters",
@@ -90,8 +90,8 @@ def segment(
             "cursors": cursors or {},
         }
     )
-    start = b"HWLOG\0\0\1" + struct.pack("<II", len(said), zlib.crc32(said))
-    return start + said + b"".join(frames)
+    start = b"HWLOG\0\0\1" + struct.pack("<II", len(fields), zlib.crc32(fields))
+    return start + fields + b"".join(frames)
 
 
 @dataclass
@@ -106,9 +106,9 @@ class Folder:
 
     def manifest(self, epoch: int = 1, **changed: Any) -> None:
         self.log.mkdir(parents=True, exist_ok=True)
-        said = {"v": 1, "source": "letters", "run": RUN, "epoch": epoch, "first": 0, "shards": 1}
-        said = {**said, "schema": SCHEMA, "identity": {"url": "x"}, **changed}
-        (self.log / f"manifest-{epoch:08}.json").write_bytes(compact(said) + b"\n")
+        fields = {"v": 1, "source": "letters", "run": RUN, "epoch": epoch, "first": 0, "shards": 1}
+        fields = {**fields, "schema": SCHEMA, "identity": {"url": "x"}, **changed}
+        (self.log / f"manifest-{epoch:08}.json").write_bytes(compact(fields) + b"\n")
 
     def put(self, number: int, data: bytes, epoch: int = 1) -> Path:
         self.log.mkdir(parents=True, exist_ok=True)
@@ -130,8 +130,8 @@ class Folder:
 
 
 def offset(seq: int, *, run: str = RUN, log: bool = True) -> str:
-    said = {"v": 1, "source": "letters", "run": run, "seq": seq}
-    return compact({**said, "durability": "log"} if log else said).decode()
+    fields = {"v": 1, "source": "letters", "run": run, "seq": seq}
+    return compact({**fields, "durability": "log"} if log else fields).decode()
 
 
 def write_golden(folder: Path) -> None:
@@ -153,8 +153,8 @@ def write_golden(folder: Path) -> None:
 
     arrow = base64.b64encode(bytes(schema.serialize())).decode()
     folder.mkdir(parents=True, exist_ok=True)
-    said = {"v": 1, "source": "letters", "run": RUN, "epoch": 1, "first": 0, "shards": 2, "schema": SCHEMA}
-    (folder / "manifest-00000001.json").write_bytes(compact({**said, "identity": {"url": "x"}}) + b"\n")
+    fields = {"v": 1, "source": "letters", "run": RUN, "epoch": 1, "first": 0, "shards": 2, "schema": SCHEMA}
+    (folder / "manifest-00000001.json").write_bytes(compact({**fields, "identity": {"url": "x"}}) + b"\n")
     first = [
         frame(0, 3, group=True, payload=rows(0, 3), cursor={"id": 2}),
         frame(3, 2, payload=rows(3, 2), more=True),

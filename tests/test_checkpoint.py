@@ -1,13 +1,21 @@
-"""`headwater checkpoint`: what it says of logs that are sound, torn, damaged, or no logs at all."""
+"""`headwater checkpoint`: what it reports on logs that are intact, torn, damaged, or not logs at all.
+
+Most tests call it inside the JVM of the test session, since starting a JVM for each of thousands of logs
+would take too long. The last ones run the command as a process.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import signal
 import struct
-import tracemalloc
+import subprocess
+import sys
+import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,36 +23,85 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_writer import GOLDEN, RUN, Folder, commit, frame, offset, segment
+from processes import running, wait_until
+from pyspark.sql import SparkSession
 
-from headwater._log.reading import Log, read_log
-from headwater.cli.main import main
+RELEASED = GOLDEN.parent / "checkpoints-0.1"
 
 Headwater = Callable[..., tuple[int, str, str]]
 
 
+@dataclass
+class Finding:
+    kind: str
+    file: str
+    at: int
+    what: str
+    lost: tuple[int, int | None] | None = None
+
+
+class Log:
+    """The first source of a checkpoint, as `show --json` describes it."""
+
+    def __init__(self, source: dict[str, Any]) -> None:
+        self.source: dict[str, Any] = source
+        self.ranges = [tuple(rows) for rows in source["rows"]["ranges"]]
+        self.rows: int = source["rows"]["retained"]
+        self.waiting: int = source["rows"]["waiting"]
+        self.committed: int = source["rows"]["committedUpTo"]
+        self.cursors: dict[str, Any] = source["cursors"]
+        self.segments: list[dict[str, Any]] = source["segments"]
+        self.findings = [
+            Finding(
+                kind, one["file"], one["at"], one["what"], tuple(lost) if (lost := one.get("lost")) else None
+            )
+            for kind in ("damage", "torn", "ignored")
+            for one in source[kind]
+        ]
+
+
+ReadLog = Callable[[Folder], Log]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    made = Folder(tmp_path / "checkpoint")
+    checkpoint = Folder(tmp_path / "checkpoint")
     for name in ("offsets", "commits", "sources"):
-        (made.path / name).mkdir(parents=True)
-    return made
+        (checkpoint.path / name).mkdir(parents=True)
+    return checkpoint
 
 
 @pytest.fixture
-def headwater(capsys: pytest.CaptureFixture[str]) -> Headwater:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        status = main(["checkpoint", *map(str, arguments)])
-        return (status, *capsys.readouterr())
+def headwater(spark_session: SparkSession) -> Headwater:
+    jvm: Any = spark_session._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    tool = loader.loadClass("headwater.log.CheckpointTool$").getField("MODULE$").get(None)
+
+    def run(verb: str, path: object, *options: str) -> tuple[int, str, str]:
+        out, err = jvm.java.io.StringWriter(), jvm.java.io.StringWriter()
+        status = tool.run(verb, "json" if options else "text", str(path), out, err)
+        return status, out.toString(), err.toString()
 
     return run
 
 
+@pytest.fixture
+def read_log(headwater: Headwater) -> ReadLog:
+    def read(folder: Folder) -> Log:
+        status, out, err = headwater("show", folder.path, "--json")
+        assert (status, err) == (0, "")
+        return Log(json.loads(out)["sources"][0])
+
+    return read
+
+
 def kinds(log: Log) -> list[str]:
-    return [found.kind for found in log.findings]
+    """Damage first, then torn tails, then what is ignored."""
+    return [finding.kind for finding in log.findings]
 
 
 def lost(log: Log) -> list[Any]:
-    return [found.lost for found in log.findings if found.kind == "damage"]
+    return [finding.lost for finding in log.findings if finding.kind == "damage"]
 
 
 def sound(folder: Folder) -> None:
@@ -66,8 +123,8 @@ def test_a_sound_log_is_verified_with_status_0(folder: Folder, headwater: Headwa
     sound(folder)
     status, out, err = headwater("verify", folder.path)
     size = sum(file.stat().st_size for file in folder.log.glob("*.segment"))
-    told = f"ok   letters (sources/0): sound; 2 segments, 5 frames, 10 rows, {size} bytes\n"
-    assert (status, out, err) == (0, told, "")
+    line = f"ok   letters (sources/0): sound; 2 segments, 5 frames, 10 rows, {size} bytes\n"
+    assert (status, out, err) == (0, line, "")
 
 
 def test_show_says_all_of_a_log_in_text(folder: Folder, headwater: Headwater) -> None:
@@ -98,7 +155,7 @@ def test_show_says_all_of_a_log_in_text(folder: Folder, headwater: Headwater) ->
 def test_show_says_all_of_a_log_in_json(folder: Folder, headwater: Headwater) -> None:
     sound(folder)
     status, out, _ = headwater("show", folder.path, "--json")
-    said = json.loads(out)
+    report = json.loads(out)
     sizes = [file.stat().st_size for file in sorted(folder.log.glob("*.segment"))]
     names = ["file", "bytes", "frames", "rows", "first", "last"]
     segments = [
@@ -106,7 +163,7 @@ def test_show_says_all_of_a_log_in_json(folder: Folder, headwater: Headwater) ->
         ["00000001-000000000001.segment", sizes[1], 2, 5, 5, 9],
     ]
     assert status == 0
-    assert said == {
+    assert report == {
         "v": 1,
         "checkpoint": str(folder.path),
         "spark": {"offset": 1, "commit": 0, "again": 1, "problem": None},
@@ -143,29 +200,27 @@ def test_verify_says_in_json_what_it_says_in_text(folder: Folder, headwater: Hea
     sound(folder)
     file = folder.put(1, segment(6, [frame(6, group=True), b"hwfr"], number=1))
     status, out, _ = headwater("verify", folder.path, "--json")
-    said = json.loads(out)
-    (log,) = said.pop("logs")
+    report = json.loads(out)
+    (log,) = report.pop("logs")
     assert status == 1
-    assert said == {"v": 1, "checkpoint": str(folder.path), "sound": False, "problem": None}
+    assert report == {"v": 1, "checkpoint": str(folder.path), "sound": False, "problem": None}
     what = "the segment begins with row 6 where 5 comes next"
     assert log["damage"][0] == {"file": file.name, "at": 0, "what": what, "lost": [5, 5]}
     assert log["torn"][0]["at"] == file.stat().st_size - 4
     assert (log["segments"], log["frames"], log["rows"]) == (2, 4, 6)
 
 
-def test_the_golden_log_is_read_to_exactly_what_it_says() -> None:
-    log = read_log(GOLDEN)
+def test_the_golden_log_is_read_to_exactly_what_it_says(folder: Folder, read_log: ReadLog) -> None:
+    shutil.copytree(GOLDEN, folder.log)
+    log = read_log(folder)
     assert log.findings == []
-    assert log.manifest is not None
-    assert (log.manifest.source, log.manifest.run, log.manifest.epoch) == ("letters", RUN, 1)
-    assert (log.manifest.first, log.manifest.shards) == (0, 2)
+    source = log.source
+    assert (source["source"], source["run"], source["epoch"], source["shards"]) == ("letters", RUN, 1, 2)
     assert log.ranges == [(0, 11)]
-    assert (log.rows, log.waiting, log.committed, log.next) == (12, 4, 7, 12)
+    assert (log.rows, log.waiting, log.committed) == (12, 4, 7)
     assert log.cursors == {"0": {"id": 14}, "1": "b-5"}
-    assert [(one.frames, one.rows, one.first, one.last) for one in log.segments] == [
-        (4, 6, 0, 5),
-        (4, 6, 6, 11),
-    ]
+    names = ("frames", "rows", "first", "last")
+    assert [tuple(one[name] for name in names) for one in log.segments] == [(4, 6, 0, 5), (4, 6, 6, 11)]
 
 
 def test_nothing_in_the_folder_is_changed(folder: Folder, headwater: Headwater) -> None:
@@ -182,25 +237,25 @@ def test_nothing_in_the_folder_is_changed(folder: Folder, headwater: Headwater) 
 
 
 def everything(folder: Path) -> dict[Path, Any]:
-    found = {}
+    files = {}
     for path in folder.rglob("*"):
         state = path.stat()
         data = path.read_bytes() if path.is_file() else None
-        found[path.relative_to(folder)] = (state.st_size, state.st_mtime_ns, state.st_mode, data)
-    return found
+        files[path.relative_to(folder)] = (state.st_size, state.st_mtime_ns, state.st_mode, data)
+    return files
 
 
 # Torn tails
 
 
-def test_a_group_that_is_cut_anywhere_is_a_torn_tail(folder: Folder) -> None:
+def test_a_group_that_is_cut_anywhere_is_a_torn_tail(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
     before = segment(0, [frame(0, 2, group=True, cursor=1)])
     group = [frame(2, 3, group=True, cursor=4), frame(5, 1, cursor=5)]
     whole = before + b"".join(group)
     for cut in range(len(before), len(whole) + 1):
         folder.put(0, whole[:cut])
-        log = read_log(folder.log)
+        log = read_log(folder)
         has_first = cut >= len(before + group[0])
         ends = (len(before), len(before + group[0]), len(whole))
         assert kinds(log) == ([] if cut in ends else ["torn"]), cut
@@ -210,27 +265,29 @@ def test_a_group_that_is_cut_anywhere_is_a_torn_tail(folder: Folder) -> None:
             assert log.findings[0].at == (ends[1] if has_first else ends[0])
 
 
-def test_a_header_that_is_cut_anywhere_is_a_torn_tail_of_the_log(folder: Folder) -> None:
+def test_a_header_that_is_cut_anywhere_is_a_torn_tail_of_the_log(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
     folder.put(0, segment(0, [frame(0, 2, group=True, cursor=1)]))
     whole = segment(2, number=1)
     for cut in range(len(whole) + 1):
         folder.put(1, whole[:cut])
-        log = read_log(folder.log)
+        log = read_log(folder)
         assert kinds(log) == ([] if cut == len(whole) else ["torn"]), cut
         assert log.ranges == [(0, 1)]
         assert log.cursors == ({} if cut == len(whole) else {"0": 1})
 
 
-def test_an_empty_segment_is_damage_where_rows_are_missing_without_it(folder: Folder) -> None:
+def test_an_empty_segment_is_damage_where_rows_are_missing_without_it(
+    folder: Folder, read_log: ReadLog
+) -> None:
     folder.manifest()
     folder.put(0, segment(0, [frame(0, 2, group=True)]))
     folder.put(1, b"")
-    assert kinds(read_log(folder.log)) == ["torn"]
+    assert kinds(read_log(folder)) == ["torn"]
     folder.put(0, segment(2, [frame(2, group=True)], epoch=2), epoch=2)
-    assert kinds(read_log(folder.log)) == ["torn"]
+    assert kinds(read_log(folder)) == ["torn"]
     folder.put(0, segment(7, [frame(7, group=True)], epoch=2), epoch=2)
-    log = read_log(folder.log)
+    log = read_log(folder)
     assert (kinds(log), lost(log)) == (["damage"], [(2, 6)])
     assert (log.findings[0].file, log.findings[0].what) == (
         "00000001-000000000001.segment",
@@ -244,43 +301,70 @@ def test_a_torn_tail_is_mentioned_and_no_damage(folder: Folder, headwater: Headw
     file = folder.put(0, head + frame(2, group=True)[:-1])
     status, out, _ = headwater("verify", folder.path)
     assert status == 0
-    said = f"torn tail: {file.name} at byte {len(head)}: the file ends within the payload of a frame"
-    assert out.splitlines()[1].strip() == said
-    assert said.replace("torn tail: ", "torn tail   ") in headwater("show", folder.path)[1]
+    report = f"torn tail: {file.name} at byte {len(head)}: the file ends within the payload of a frame"
+    assert out.splitlines()[1].strip() == report
+    assert report.replace("torn tail: ", "torn tail   ") in headwater("show", folder.path)[1]
 
 
-def test_a_torn_tail_is_damage_if_the_next_segment_shows_that_rows_followed(folder: Folder) -> None:
+def test_a_torn_tail_is_damage_if_the_next_segment_shows_that_rows_followed(
+    folder: Folder, read_log: ReadLog
+) -> None:
     folder.manifest()
     folder.put(0, segment(0, [frame(0, 2, group=True), frame(2, 3, group=True)])[:-1])
     folder.put(1, segment(2, [frame(2, group=True)], number=1))
-    assert kinds(read_log(folder.log)) == ["torn"]
+    assert kinds(read_log(folder)) == ["torn"]
     folder.put(1, segment(5, [frame(5, group=True)], number=1))
-    log = read_log(folder.log)
+    log = read_log(folder)
     assert (kinds(log), lost(log), log.ranges) == (["damage"], [(2, 4)], [(0, 1), (5, 5)])
 
 
-def test_an_empty_segment_that_is_not_the_last_of_its_epoch_is_damage(folder: Folder) -> None:
-    """Its driver went on, so it was not torn; that no row is missing does not make it sound."""
+def test_an_empty_segment_loses_nothing_where_the_next_one_continues(
+    folder: Folder, read_log: ReadLog
+) -> None:
+    """Its driver could not delete it after a failed write, and recovery deletes it."""
     folder.manifest()
     folder.put(0, segment(0, [frame(0, 2, group=True)]))
     folder.put(1, b"")
     folder.put(2, segment(2, [frame(2, group=True)], number=2))
-    log = read_log(folder.log)
-    assert (kinds(log), lost(log), log.ranges) == (["damage"], [None], [(0, 2)])
+    log = read_log(folder)
+    assert (kinds(log), lost(log), log.ranges) == (["torn"], [], [(0, 2)])
 
 
-def test_rows_that_look_like_a_frame_do_not_turn_a_torn_tail_into_damage(folder: Folder) -> None:
+def test_a_group_that_was_written_again_into_the_next_segment_counts_once(
+    folder: Folder, read_log: ReadLog
+) -> None:
+    """As after a full disk."""
     folder.manifest()
-    within = frame(2, 1, payload=frame(7, group=True))  # as when a log is read by a source
+    folder.put(0, segment(0, [frame(0, 2, group=True), frame(2, 3, group=True)]))
+    folder.put(1, segment(2, [frame(2, 3, group=True), frame(5, group=True)], number=1))
+    log = read_log(folder)
+    assert (kinds(log), log.ranges) == (["ignored"], [(0, 5)])
+    assert log.findings[0].what == "rows 2 to 4 not used: a later segment begins with row 2"
+    assert [one["rows"] for one in log.segments] == [2, 4]
+
+
+def test_rows_that_look_like_a_frame_behind_a_torn_tail_are_taken_for_one(
+    folder: Folder, read_log: ReadLog
+) -> None:
+    """As recovery does: format 1 cannot tell them apart. A log that is read by a source has such rows."""
+    folder.manifest()
+    within = frame(2, 1, payload=frame(7, group=True))
     folder.put(0, segment(0, [frame(0, 2, group=True), b"x" * 60, within]))
-    log = read_log(folder.log)
-    assert (kinds(log), log.ranges) == (["torn"], [(0, 1)])
+    log = read_log(folder)
+    assert (kinds(log), lost(log), log.ranges) == (["damage"], [(2, 6)], [(0, 1), (7, 7)])
+    folder.put(
+        0, segment(0, [frame(0, 2, group=True), frame(2, 1, group=True, payload=frame(7, group=True))])
+    )
+    log = read_log(folder)  # in a valid frame they are rows
+    assert (kinds(log), log.ranges) == ([], [(0, 2)])
 
 
 # Damage
 
 
-def test_every_bit_that_is_flipped_is_damage_or_in_the_last_group_a_torn_tail(folder: Folder) -> None:
+def test_every_bit_that_is_flipped_is_damage_or_in_the_last_group_a_torn_tail(
+    folder: Folder, read_log: ReadLog
+) -> None:
     folder.manifest()
     safe = segment(
         0,
@@ -293,14 +377,14 @@ def test_every_bit_that_is_flipped_is_damage_or_in_the_last_group_a_torn_tail(fo
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
         folder.put(0, flipped)
-        log = read_log(folder.log)
+        log = read_log(folder)
         expected = "damage" if bit // 8 < len(safe) else "torn"
         assert kinds(log) == [expected], f"bit {bit % 8} of byte {bit // 8}"
         if expected == "torn":
             assert log.ranges == [(0, 5 if bit // 8 >= len(safe + last[0]) else 3)]
 
 
-def test_every_bit_that_is_flipped_in_an_earlier_segment_is_damage(folder: Folder) -> None:
+def test_every_bit_that_is_flipped_in_an_earlier_segment_is_damage(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
     folder.put(1, segment(4, [frame(4, group=True)], number=1))
     data = segment(0, [frame(0, 3, group=True, cursor=2), frame(3, 1)])
@@ -308,7 +392,7 @@ def test_every_bit_that_is_flipped_in_an_earlier_segment_is_damage(folder: Folde
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
         folder.put(0, flipped)
-        log = read_log(folder.log)
+        log = read_log(folder)
         assert kinds(log) == ["damage"], f"bit {bit % 8} of byte {bit // 8}"
         assert log.ranges[-1] == (4, 4) or log.ranges == [(0, 4)]
 
@@ -324,7 +408,7 @@ def test_damage_is_told_with_file_position_and_lost_rows(folder: Folder, headwat
     assert out.splitlines()[0].startswith(
         "FAIL letters (sources/0): 1 damaged place; 1 segment, 2 frames, 4 rows"
     )
-    what = "the CRC of the frame's payload is wrong; rows 2 to 4 are lost"
+    what = "the checksum of the frame payload is wrong; rows 2 to 4 are lost"
     assert out.splitlines()[1] == f"     damage: {file.name} at byte {len(head)}: {what}"
     status, out, _ = headwater("show", folder.path)
     assert status == 0
@@ -332,81 +416,92 @@ def test_damage_is_told_with_file_position_and_lost_rows(folder: Folder, headwat
 
 
 @pytest.mark.parametrize("before", range(5))
-def test_the_next_durable_frame_is_found_wherever_it_begins(folder: Folder, before: int) -> None:
+def test_the_next_durable_frame_is_found_wherever_it_begins(
+    folder: Folder, before: int, read_log: ReadLog
+) -> None:
     """The file is searched in pieces of 1 MiB, and a mark may lie across two."""
     folder.manifest()
     folder.put(0, segment(0, [b"x" * ((1 << 20) + 1 - before), frame(3, group=True)]))
-    log = read_log(folder.log)
+    log = read_log(folder)
     assert (kinds(log), lost(log), log.ranges) == (["damage"], [(0, 2)], [(3, 3)])
 
 
-def test_lost_rows_are_known_even_if_a_commit_is_the_first_thing_behind_the_damage(folder: Folder) -> None:
+def test_lost_rows_are_known_even_if_a_commit_is_the_first_thing_behind_the_damage(
+    folder: Folder, read_log: ReadLog
+) -> None:
     folder.manifest()
     folder.put(0, segment(0, [frame(0, 2, group=True), b"x" * 70, commit(1), frame(5, 1)]))
-    log = read_log(folder.log)
+    log = read_log(folder)
     assert (kinds(log), lost(log)) == (["damage"], [(2, 4)])
     folder.put(0, segment(0, [frame(0, 2, group=True), b"x" * 70, commit(1)]))
-    assert lost(read_log(folder.log)) == [(2, None)]
+    assert lost(read_log(folder)) == [(2, None)]
 
 
-def test_a_missing_segment_in_the_middle_is_damage(folder: Folder, headwater: Headwater) -> None:
+def test_a_missing_segment_in_the_middle_is_damage(
+    folder: Folder, headwater: Headwater, read_log: ReadLog
+) -> None:
     folder.manifest()
     for number in range(3):
         folder.put(number, segment(2 * number, [frame(2 * number, 2, group=True)], number=number))
-    assert read_log(folder.log).findings == []
+    assert read_log(folder).findings == []
     (folder.log / "00000001-000000000001.segment").unlink()
-    log = read_log(folder.log)
+    log = read_log(folder)
     assert (kinds(log), lost(log), log.ranges) == (["damage"], [(2, 3)], [(0, 1), (4, 5)])
     assert log.findings[0].file == "00000001-000000000002.segment"
     assert headwater("verify", folder.path)[0] == 1
 
 
-def test_older_segments_may_have_been_dropped(folder: Folder) -> None:
+def test_older_segments_may_have_been_dropped(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
     folder.put(7, segment(40, [frame(40, 2, group=True)], number=7))
-    log = read_log(folder.log)
+    log = read_log(folder)
     assert (log.findings, log.ranges) == ([], [(40, 41)])
 
 
-def test_rows_that_are_numbered_with_a_gap_or_twice_are_damage(folder: Folder) -> None:
+def test_rows_that_are_numbered_with_a_gap_or_twice_are_damage(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
     folder.put(0, segment(0, [frame(0, 2, group=True), frame(4, 2)]))
-    log = read_log(folder.log)
+    log = read_log(folder)
     assert (lost(log), log.findings[0].what) == ([(2, 3)], "the frame is numbered 4 where 2 comes next")
     folder.put(0, segment(0, [frame(0, 2, group=True), frame(1, 2)]))
-    log = read_log(folder.log)
-    assert (lost(log), log.ranges) == ([None], [(0, 2)])
+    log = read_log(folder)
+    assert (lost(log), log.ranges) == ([None], [(0, 1)])
 
 
-def test_a_segment_under_another_name_is_damage(folder: Folder) -> None:
+def test_a_segment_under_another_name_is_damage(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
     for other in ({"number": 3}, {"epoch": 2}, {"run": "f" * 16}):
         folder.put(0, segment(0, [frame(0, group=True)], **other))
-        assert kinds(read_log(folder.log)) == ["damage"]
+        assert kinds(read_log(folder)) == ["damage"]
 
 
-def test_of_a_segment_whose_header_is_damaged_no_row_counts(folder: Folder) -> None:
+def test_of_a_segment_whose_header_is_damaged_no_row_counts(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
     folder.put(0, segment(0, [frame(0, 2, group=True)]))
     data = segment(2, [frame(2, 3, group=True), frame(5, 1, group=True)])
     folder.put(1, data[:20] + b"x" + data[21:])
-    log = read_log(folder.log)
+    log = read_log(folder)
     assert (kinds(log), lost(log), log.ranges) == (["damage"], [(2, None)], [(0, 1)])
     folder.put(2, segment(6, [frame(6, 1, group=True)], number=2))
-    log = read_log(folder.log)
+    log = read_log(folder)
     assert (kinds(log), lost(log), log.ranges) == (["damage"], [(2, 5)], [(0, 1), (6, 6)])
 
 
-def test_a_newer_format_is_not_taken_for_a_torn_tail(folder: Folder) -> None:
+def test_a_newer_format_is_not_taken_for_a_torn_tail(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
     folder.put(0, b"HWLOG\0\0\2" + segment(0)[8:])
-    (found,) = read_log(folder.log).findings
-    assert (found.kind, found.what) == ("damage", "its format has version 2, this headwater reads version 1")
+    (finding,) = read_log(folder).findings
+    assert (finding.kind, finding.what) == (
+        "damage",
+        "it has format version 2, this headwater reads version 1",
+    )
 
 
-def test_a_manifest_that_is_missing_or_garbage_is_damage(folder: Folder, headwater: Headwater) -> None:
+def test_a_manifest_that_is_missing_or_garbage_is_damage(
+    folder: Folder, headwater: Headwater, read_log: ReadLog
+) -> None:
     folder.put(0, segment(0, [frame(0, group=True)]))
-    assert kinds(read_log(folder.log)) == ["damage"]
+    assert kinds(read_log(folder)) == ["damage"]
     for text in (
         "",
         "{",
@@ -420,7 +515,7 @@ def test_a_manifest_that_is_missing_or_garbage_is_damage(folder: Folder, headwat
         "NaN",
     ):
         (folder.log / "manifest-00000001.json").write_text(text)
-        assert kinds(read_log(folder.log)) == ["damage"], text[:20]
+        assert kinds(read_log(folder)) == ["damage"], text[:20]
     assert headwater("verify", folder.path)[0] == 1
     assert "letters (sources/0)" in headwater("show", folder.path)[1]  # a segment knows its source
 
@@ -428,144 +523,130 @@ def test_a_manifest_that_is_missing_or_garbage_is_damage(folder: Folder, headwat
 # What does not count, and what counts
 
 
-def test_a_parcel_without_its_end_does_not_count(folder: Folder) -> None:
+def test_a_row_group_without_its_end_does_not_count(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
     parts = [frame(0, 2, group=True, cursor=1), frame(2, 3, more=True, cursor=4), frame(5, 1, more=True)]
     folder.put(0, segment(0, parts))
-    log = read_log(folder.log)
+    log = read_log(folder)
     assert (kinds(log), log.ranges, log.cursors) == (["ignored"], [(0, 1)], {"0": 1})
     assert "rows 2 to 5" in log.findings[0].what
     folder.put(1, segment(2, [frame(2, group=True)], number=1, cursors={"0": 1}))
-    assert (kinds(read_log(folder.log)), read_log(folder.log).ranges) == (["ignored"], [(0, 2)])
+    assert (kinds(read_log(folder)), read_log(folder).ranges) == (["ignored"], [(0, 2)])
     folder.put(1, segment(6, [frame(6, group=True)], number=1))
-    log = read_log(folder.log)
-    assert (kinds(log), lost(log)) == (["ignored", "damage"], [(2, 5)])
+    log = read_log(folder)
+    assert (kinds(log), lost(log)) == (["damage", "ignored"], [(2, 5)])
 
 
-def test_a_parcel_whose_end_is_torn_does_not_count(folder: Folder) -> None:
+def test_a_row_group_whose_end_is_torn_does_not_count(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
     parts = [frame(0, 2, group=True), frame(2, 3, more=True), frame(5, 1)]
     folder.put(0, segment(0, parts)[:-1])
-    log = read_log(folder.log)
+    log = read_log(folder)
     assert (kinds(log), log.ranges) == (["torn"], [(0, 1)])
-    assert log.findings[0].what.endswith("rows 2 to 4 before it belong to a parcel whose end is not there")
+    assert log.findings[0].what.endswith("rows 2 to 4 before it belong to a row group that was not completed")
 
 
-def test_what_an_older_driver_wrote_after_it_was_replaced_is_ignored(folder: Folder) -> None:
+def test_what_an_older_driver_wrote_after_it_was_replaced_is_ignored(
+    folder: Folder, read_log: ReadLog
+) -> None:
     folder.manifest(1)
     folder.manifest(2)
     folder.put(0, segment(0, [frame(0, 2, group=True), frame(2, 2, group=True, cursor="old"), commit(3)]))
     folder.put(1, segment(4, [frame(4, 5, group=True)], number=1))
     new = [frame(2, 1, group=True, cursor="new")]
     folder.put(0, segment(2, new, epoch=2, cursors={"0": "taken over"}), epoch=2)
-    log = read_log(folder.log)
+    log = read_log(folder)
     assert (kinds(log), log.ranges) == (["ignored", "ignored"], [(0, 2)])
     assert (log.committed, log.cursors) == (-1, {"0": "new"})
-    assert [one.rows for one in log.segments] == [2, 0, 1]
-    assert "rows 2 to 3 here do not count" in log.findings[0].what
+    assert [one["rows"] for one in log.segments] == [2, 0, 1]
+    assert "rows 2 to 3 not used" in log.findings[0].what
 
 
-def test_an_older_driver_s_rows_end_where_the_first_segment_of_any_newer_one_begins(folder: Folder) -> None:
+def test_an_older_driver_s_rows_end_where_the_first_segment_of_any_newer_one_begins(
+    folder: Folder, read_log: ReadLog
+) -> None:
     folder.manifest(3)
     folder.put(0, segment(0, [frame(0, 2, group=True), frame(2, 9, group=True)]))
     folder.put(0, segment(2, [frame(2, 3, group=True)], epoch=2), epoch=2)
     folder.put(1, segment(5, [frame(5, 1, group=True), frame(6, 1, group=True)], epoch=2, number=1), epoch=2)
     folder.put(0, segment(6, [frame(6, 2, group=True)], epoch=3), epoch=3)
-    log = read_log(folder.log)
+    log = read_log(folder)
     assert (kinds(log), log.ranges) == (["ignored", "ignored"], [(0, 7)])
-    assert [one.rows for one in log.segments] == [2, 3, 1, 2]
+    assert [one["rows"] for one in log.segments] == [2, 3, 1, 2]
 
 
-def test_what_is_broken_behind_a_takeover_loses_nothing(folder: Folder) -> None:
+def test_what_is_broken_behind_a_takeover_loses_nothing(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest(2)
     folder.put(0, segment(0, [frame(0, 2, group=True), b"x" * 50, frame(9, group=True)]))
     folder.put(0, segment(2, [frame(2, group=True)], epoch=2), epoch=2)
-    log = read_log(folder.log)
+    log = read_log(folder)
     assert (kinds(log), log.ranges) == (["ignored", "ignored"], [(0, 2)])
 
 
-def test_a_cursor_alone_moves_the_cursor_and_no_row(folder: Folder) -> None:
+def test_a_cursor_alone_moves_the_cursor_and_no_row(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest(shards=2)
     alone = [frame(2, 0, cursor={"id": 7}), frame(2, 0, cursor=None, note=b'{"shard":1,"cursor":null}')]
     folder.put(0, segment(0, [frame(0, 2, group=True, cursor={"id": 1}), *alone, frame(2, 1)]))
-    log = read_log(folder.log)
+    log = read_log(folder)
     assert (log.findings, log.ranges) == ([], [(0, 2)])
     assert log.cursors == {"0": {"id": 7}, "1": None}
 
 
-def test_commits_count_wherever_they_stand(folder: Folder) -> None:
+def test_commits_count_wherever_they_stand(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
     folder.put(0, segment(0, [frame(0, 4, group=True), commit(2), commit(1), frame(4, 1, group=True)]))
-    log = read_log(folder.log)
+    log = read_log(folder)
     assert (log.findings, log.committed, log.rows, log.waiting) == ([], 2, 5, 2)
 
 
-# Garbage
+# Garbage; CheckpointToolSuite measures that it is not allocated
 
 
 @pytest.mark.parametrize("length", [2**31 - 1, -1, -(2**31), 97 << 20])
 @pytest.mark.parametrize("field", ["stored", "noted", "raw"])
-def test_a_length_that_is_garbage_is_said_and_not_allocated(folder: Folder, field: str, length: int) -> None:
+def test_a_length_that_is_garbage_is_reported(
+    folder: Folder, field: str, length: int, read_log: ReadLog
+) -> None:
     folder.manifest()
     folder.put(0, segment(0, [frame(0, group=True), frame(1, group=True, **{field: length})]))
-    tracemalloc.start()
-    try:
-        log = read_log(folder.log)
-        assert tracemalloc.get_traced_memory()[1] < 4 << 20
-    finally:
-        tracemalloc.stop()
+    log = read_log(folder)
     assert (kinds(log), log.ranges) == (["torn"], [(0, 0)])
 
 
-def test_a_header_of_4_gb_is_said_and_not_allocated(folder: Folder) -> None:
+def test_a_header_of_4_gb_is_reported(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
     file = folder.put(0, b"HWLOG\0\0\1" + struct.pack("<II", 2**32 - 1, 0) + b"x" * 100)
-    assert kinds(read_log(folder.log)) == ["torn"]
+    assert kinds(read_log(folder)) == ["torn"]
     os.truncate(file, 80 << 20)  # with holes, and as long as a header of 70 MiB says
     with file.open("r+b") as opened:
         opened.write(b"HWLOG\0\0\1" + struct.pack("<II", 70 << 20, 0))
-    tracemalloc.start()
-    try:
-        (found,) = read_log(folder.log).findings
-        assert tracemalloc.get_traced_memory()[1] < 4 << 20
-    finally:
-        tracemalloc.stop()
-    assert found.what == "its header is said to be of 73400320 bytes, which is not believable"
+    (finding,) = read_log(folder).findings
+    assert finding.what == "its header has a length of 73400320 bytes, more than the limit of 33554432"
 
 
-def test_a_note_of_more_than_16_mib_is_not_read(folder: Folder) -> None:
+def test_a_note_of_more_than_16_mib_is_not_read(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
     file = folder.put(0, segment(0, [frame(0, group=True), frame(1, noted=17 << 20)]))
     os.truncate(file, 18 << 20)
-    tracemalloc.start()
-    try:
-        (found,) = read_log(folder.log).findings
-        assert tracemalloc.get_traced_memory()[1] < 4 << 20
-    finally:
-        tracemalloc.stop()
-    assert (found.kind, found.what) == ("torn", "the head of the frame is not believable")
+    (finding,) = read_log(folder).findings
+    assert (finding.kind, finding.what) == ("torn", "the frame header is corrupt")
 
 
-def test_a_large_payload_is_checked_in_pieces(folder: Folder) -> None:
+def test_a_large_payload_is_verified(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
     folder.put(0, segment(0, [frame(0, 5, group=True, payload=bytes(48 << 20))]))
-    tracemalloc.start()
-    try:
-        log = read_log(folder.log)
-        assert tracemalloc.get_traced_memory()[1] < 4 << 20
-    finally:
-        tracemalloc.stop()
+    log = read_log(folder)
     assert (log.findings, log.rows) == ([], 5)
 
 
 @pytest.mark.parametrize(
     "note", [b"x", b"{}", b"[]", b'{"shard":"0","cursor":1}', b'{"shard":0}', b"[" * 9999]
 )
-def test_a_note_that_is_not_understood_is_damage(folder: Folder, note: bytes) -> None:
+def test_a_note_that_is_not_understood_is_damage(folder: Folder, note: bytes, read_log: ReadLog) -> None:
     """Its CRC is right, so no write was torn."""
     folder.manifest()
     folder.put(0, segment(0, [frame(0, group=True), frame(1, note=note)]))
-    log = read_log(folder.log)
+    log = read_log(folder)
     assert (kinds(log), lost(log)) == (["damage"], [(1, None)])
 
 
@@ -579,26 +660,30 @@ quick = settings(
 
 @quick
 @given(garbage=st.binary(max_size=300), at=st.integers(0, 10**6), splice=st.booleans())
-def test_any_bytes_give_a_statement(folder: Folder, garbage: bytes, at: int, splice: bool) -> None:
+def test_any_bytes_give_a_report(
+    folder: Folder, garbage: bytes, at: int, splice: bool, read_log: ReadLog
+) -> None:
     folder.manifest()
     data = segment(0, [frame(0, 2, group=True, cursor=1), frame(2, 1, group=True), frame(3, 1, group=True)])
     at %= len(data)
     new = data[:at] + garbage + (data[at:] if splice else b"")
     folder.put(0, new)
-    log = read_log(folder.log)
+    log = read_log(folder)
     if new != data and log.rows != 4:
         assert log.findings or data.startswith(new)
     folder.put(0, garbage)
-    assert {"damage", "torn"} & {*kinds(read_log(folder.log))}
+    assert {"damage", "torn"} & {*kinds(read_log(folder))}
 
 
 @quick
 @given(garbage=st.binary(max_size=200), version=st.sampled_from([b"", b"v1\n{}\n", b"v1\n"]))
-def test_any_bytes_in_spark_s_files_give_a_statement(folder: Folder, garbage: bytes, version: bytes) -> None:
+def test_any_bytes_in_spark_s_files_give_a_report(
+    folder: Folder, headwater: Headwater, garbage: bytes, version: bytes
+) -> None:
     (folder.path / "offsets" / "3").write_bytes(version + garbage)
     (folder.path / "commits" / "2").write_bytes(garbage)
     for verb in ("show", "verify"):
-        assert main(["checkpoint", verb, str(folder.path)]) == 0
+        assert headwater(verb, folder.path)[0] == 0
 
 
 # Beside Spark's own files
@@ -622,9 +707,9 @@ def test_the_first_batch_begins_with_the_log_s_first_row(folder: Folder, headwat
     folder.manifest(first=3)
     folder.put(0, segment(3, [frame(3, 4, group=True)]))
     folder.offset(0, offset(5))
-    said = json.loads(headwater("show", folder.path, "--json")[1])
-    assert said["sources"][0]["again"] == {"batch": 0, "rows": [3, 5], "complete": True, "missing": []}
-    assert said["spark"] == {"offset": 0, "commit": None, "again": 0, "problem": None}
+    report = json.loads(headwater("show", folder.path, "--json")[1])
+    assert report["sources"][0]["again"] == {"batch": 0, "rows": [3, 5], "complete": True, "missing": []}
+    assert report["spark"] == {"offset": 0, "commit": None, "again": 0, "problem": None}
 
 
 def test_a_batch_that_is_done_is_not_run_again(folder: Folder, headwater: Headwater) -> None:
@@ -641,8 +726,8 @@ def test_a_query_that_goes_on_meanwhile_does_not_mislead(folder: Folder, headwat
     sound(folder)
     folder.committed(1)
     folder.committed(2)
-    said = json.loads(headwater("show", folder.path, "--json")[1])
-    assert said["spark"] == {"offset": 1, "commit": 1, "again": None, "problem": None}
+    report = json.loads(headwater("show", folder.path, "--json")[1])
+    assert report["spark"] == {"offset": 1, "commit": 1, "again": None, "problem": None}
 
 
 def test_a_batch_without_rows_of_a_source_says_so(folder: Folder, headwater: Headwater) -> None:
@@ -652,21 +737,21 @@ def test_a_batch_without_rows_of_a_source_says_so(folder: Folder, headwater: Hea
 
 
 @pytest.mark.parametrize(
-    ("first", "spark", "told"),
+    ("first", "spark", "what"),
     [
-        (20, 1, "Spark goes on after row 1, the log in sources/0 begins with row 20; rows 2 to 19 are lost"),
+        (20, 1, "Spark resumes after row 1, the log in sources/0 begins with row 20; rows 2 to 19 are lost"),
         (0, 8, "Spark has rows up to 8, the log in sources/0 ends before row 2; rows 2 to 8 are lost"),
     ],
 )
 def test_a_log_that_does_not_reach_to_where_spark_stands_is_damage(
-    folder: Folder, headwater: Headwater, first: int, spark: int, told: str
+    folder: Folder, headwater: Headwater, first: int, spark: int, what: str
 ) -> None:
     folder.manifest()
     folder.put(0, segment(first, [frame(first, 2, group=True)]))
     folder.offset(0, offset(spark))
     folder.committed(0)
     status, out, _ = headwater("verify", folder.path)
-    assert (status, out.splitlines()[1]) == (1, f"     damage: offsets/0 at byte 0: {told}")
+    assert (status, out.splitlines()[1]) == (1, f"     damage: offsets/0 at byte 0: {what}")
 
 
 def test_an_offset_of_another_run_or_without_its_log_is_damage(folder: Folder, headwater: Headwater) -> None:
@@ -718,8 +803,8 @@ def test_sources_in_memory_and_of_others_are_shown_as_such(folder: Folder, headw
         "",
         "There is no log of headwater in this checkpoint.",
     ]
-    said = json.loads(headwater("show", folder.path, "--json")[1])
-    assert [source["kind"] for source in said["sources"]] == ["memory", "other", "other"]
+    report = json.loads(headwater("show", folder.path, "--json")[1])
+    assert [source["kind"] for source in report["sources"]] == ["memory", "other", "other"]
     status, out, _ = headwater("verify", folder.path)
     assert (status, out) == (0, f"ok   {folder.path} has no log of headwater, so nothing to verify\n")
 
@@ -729,8 +814,8 @@ def test_a_source_with_a_name_is_known_by_its_run(folder: Folder, headwater: Hea
     folder.log.rename(folder.path / "sources" / "mine")
     folder.offset(0, "-", offset(1))
     folder.offset(1, "-", offset(6))
-    said = json.loads(headwater("show", folder.path, "--json")[1])
-    other, mine = said["sources"]
+    report = json.loads(headwater("show", folder.path, "--json")[1])
+    other, mine = report["sources"]
     assert (other["folder"], other["kind"]) == ("sources/0", "other")
     assert (mine["folder"], mine["kind"], mine["damage"]) == ("sources/mine", "log", [])
     assert mine["again"] == {"batch": 1, "rows": [2, 6], "complete": True, "missing": []}
@@ -746,7 +831,7 @@ def test_the_path_may_be_a_uri_of_a_file(folder: Folder, headwater: Headwater) -
         assert (status, out.splitlines()[0]) == (0, f"checkpoint  {folder.path}")
 
 
-def test_a_path_that_is_no_checkpoint_is_named_with_what_is_expected(
+def test_a_path_that_is_not_a_checkpoint_is_named_with_what_is_expected(
     folder: Folder, headwater: Headwater
 ) -> None:
     sound(folder)
@@ -757,10 +842,14 @@ def test_a_path_that_is_no_checkpoint_is_named_with_what_is_expected(
     )
     for path, what in (
         (missing, f"the checkpoint {missing} does not exist. {expected}"),
-        (file, f"the checkpoint {file} is no folder. {expected}"),
-        (folder.path / "offsets", f"{folder.path}/offsets is no checkpoint of a query: "),
+        (file, f"the checkpoint {file} is not a folder. {expected}"),
+        (folder.path / "offsets", f"{folder.path}/offsets is not a checkpoint of a query: "),
         (folder.log, "it has neither offsets nor sources, it is the log of one source. Fix: "),
-        ("s3a://bucket/x", "the checkpoint s3a://bucket/x is not on a local disk. Fix: copy the folder "),
+        (
+            "nothing://bucket/x",
+            'nothing://bucket/x cannot be read: No FileSystem for scheme "nothing". Fix: check',
+        ),
+        ("s3a://a\nb/x", r"s3a://a\nb/x cannot be read: "),
     ):
         for verb in ("show", "verify"):
             status, out, err = headwater(verb, path)
@@ -773,6 +862,10 @@ def test_a_file_that_cannot_be_read_is_named(folder: Folder, headwater: Headwate
     sound(folder)
     (file := folder.log / "00000001-000000000002.segment").mkdir()
     status, _, err = headwater("verify", folder.path)
+    assert status == 1
+    assert err.startswith(f"headwater: {file} cannot be read: Is a directory. Fix: ")
+    (file := folder.path / "offsets" / "2").mkdir()
+    status, _, err = headwater("show", folder.path)
     assert status == 1
     assert err.startswith(f"headwater: {file} cannot be read: Is a directory. Fix: ")
 
@@ -798,3 +891,337 @@ def test_the_golden_log_is_shown_within_a_checkpoint(folder: Folder, headwater: 
     shutil.copytree(GOLDEN, folder.log)
     assert headwater("verify", folder.path)[0] == 0
     assert 'of shard 1: "b-5"' in headwater("show", folder.path)[1]
+
+
+def test_control_characters_are_escaped_in_text(folder: Folder, headwater: Headwater) -> None:
+    folder.manifest(source="bad\x1b[31m\n")
+    folder.put(0, segment(0, [frame(0, group=True, cursor="a\x1b\u200b\U0001f600é")]))
+    out = headwater("show", folder.path)[1]
+    assert "\x1b" not in out
+    assert r"source      bad\x1b[31m\n (sources/0)" in out
+    assert r'cursor      of shard 0: "a\u001b\u200b😀é"' in out
+    _, out, _ = headwater("show", folder.path, "--json")
+    assert out.isascii()
+    assert json.loads(out)["sources"][0]["cursors"] == {"0": "a\x1b\u200b\U0001f600é"}
+
+
+# Limits are recovery's: CheckpointToolSuite compares them with recovery itself
+
+
+@pytest.mark.parametrize(("above", "status"), [(0, 0), (1, 1)])
+def test_a_header_above_32_mib_is_damage(
+    folder: Folder, headwater: Headwater, above: int, status: int
+) -> None:
+    folder.manifest()
+    cursors = {"0": "x" * (15 << 20), "1": "x" * (15 << 20), "2": ""}
+    (length,) = struct.unpack_from("<I", segment(0, cursors=cursors), 8)
+    cursors["2"] = "x" * ((32 << 20) + above - length)
+    folder.put(0, segment(0, [frame(0, 2, group=True)], cursors=cursors))
+    assert headwater("verify", folder.path)[0] == status
+
+
+@pytest.mark.parametrize(("above", "damaged"), [(0, False), (1, True)])
+def test_a_cursor_above_16_mib_is_not_read(
+    folder: Folder, read_log: ReadLog, above: int, damaged: bool
+) -> None:
+    folder.manifest()
+    note = b'{"shard":0,"cursor":"%s"}' % (b"x" * ((16 << 20) + above - len(b'{"shard":0,"cursor":""}')))
+    folder.put(0, segment(0, [frame(0, 2, group=True, note=note), frame(2, 1, group=True)]))
+    log = read_log(folder)
+    assert (kinds(log), lost(log)) == ((["damage"], [(0, 1)]) if damaged else ([], []))
+
+
+def test_a_reserved_byte_that_is_not_zero_is_damage(folder: Folder, read_log: ReadLog) -> None:
+    folder.manifest()
+    strange = bytearray(frame(0, 2, group=True))
+    strange[11] = 1
+    strange[4:8] = struct.pack("<I", zlib.crc32(strange[8:40]))
+    folder.put(0, segment(0, [bytes(strange), frame(2, group=True)]))
+    assert lost(read_log(folder)) == [(0, 1)]
+
+
+def test_a_manifest_that_was_not_written_to_its_end_does_not_count_beside_another(
+    folder: Folder, read_log: ReadLog
+) -> None:
+    folder.manifest(1)
+    folder.put(0, segment(0, [frame(0, group=True)]))
+    (folder.log / "manifest-00000002.json").write_text("{")
+    log = read_log(folder)
+    assert (kinds(log), log.findings[0].file, log.source["epoch"]) == (
+        ["ignored"],
+        "manifest-00000002.json",
+        1,
+    )
+
+
+def test_a_log_that_begins_right_after_an_offset_of_another_run_is_sound(
+    folder: Folder, headwater: Headwater
+) -> None:
+    """As after a log was lost and the query continued with failOnDataLoss=false."""
+    folder.manifest(first=5)
+    folder.put(0, segment(5, [frame(5, 2, group=True)]))
+    folder.offset(0, offset(4, run="f" * 16))
+    folder.committed(0)
+    assert headwater("verify", folder.path)[0] == 0
+    folder.put(0, segment(5, [frame(5, 2, group=True), commit(5)]))
+    assert headwater("verify", folder.path)[0] == 1
+
+
+# Partitioned sources
+
+
+def vector(partitions: str, **following: int) -> str:
+    report = {"v": 1, "source": "shards", "partitions": partitions, "next": following}
+    return json.dumps(report, separators=(",", ":"))
+
+
+def starts(folder: Folder, number: int, partitions: str, source: str = "shards", **offsets: int) -> Path:
+    folder.log.mkdir(parents=True, exist_ok=True)
+    file = folder.log / f"start-{number:08}.json"
+    report = {"v": 1, "source": source, "identity": {}, "partitions": partitions, "starts": offsets}
+    file.write_text(json.dumps(report))
+    return file
+
+
+def partitioned(folder: Folder) -> None:
+    """Partition b is new in batch 1, which is to be run again."""
+    starts(folder, 1, "text", a=3)
+    starts(folder, 2, "text", b=0)
+    folder.offset(0, vector("text", a=10))
+    folder.committed(0)
+    folder.offset(1, vector("text", a=25, b=7))
+
+
+def test_show_says_where_the_partitions_of_a_source_stand(folder: Folder, headwater: Headwater) -> None:
+    partitioned(folder)
+    status, out, err = headwater("show", folder.path)
+    assert (status, err) == (0, "")
+    assert out.splitlines()[1:] == [
+        "Spark       the last batch begun is 1, the last done is 0; on the next start batch 1 is run again",
+        "",
+        "source      shards (sources/0)",
+        "            its rows are upstream, only the offsets of its partitions are in the checkpoint",
+        "again       batch 1: 22 offsets of 2 partitions",
+        "",
+        "partition  start  done  begun",
+        "---------  -----  ----  -----",
+        "a              3    10     25",
+        "b              0     -      7",
+    ]
+    source = json.loads(headwater("show", folder.path, "--json")[1])["sources"][0]
+    assert source == {
+        "folder": "sources/0",
+        "kind": "partitioned",
+        "source": "shards",
+        "partitions": "text",
+        "starts": {"a": 3, "b": 0},
+        "offset": {"next": {"a": 25, "b": 7}},
+        "commit": {"next": {"a": 10}},
+        "again": {"batch": 1, "ranges": {"a": [10, 25], "b": [0, 7]}},
+        "damage": [],
+        "torn": [],
+        "ignored": [],
+    }
+
+
+def test_partitions_that_are_numbers_are_in_the_order_of_numbers(
+    folder: Folder, headwater: Headwater
+) -> None:
+    starts(folder, 1, "int", **{"10": 0, "9": 0})
+    folder.offset(0, vector("int", **{"9": 1, "10": 2}))
+    folder.committed(0)
+    out = headwater("show", folder.path)[1]
+    assert out.splitlines()[-2:] == ["9              0     1      1", "10             0     2      2"]
+    source = json.loads(headwater("show", folder.path, "--json")[1])["sources"][0]
+    assert (list(source["starts"]), source["partitions"], source["again"]) == (["9", "10"], "int", None)
+
+
+def test_start_positions_are_shown_before_the_first_batch(folder: Folder, headwater: Headwater) -> None:
+    starts(folder, 1, "text", a=3)
+    source = json.loads(headwater("show", folder.path, "--json")[1])["sources"][0]
+    assert (source["kind"], source["source"], source["starts"]) == ("partitioned", "shards", {"a": 3})
+    assert (source["offset"], source["commit"], source["again"]) == (None, None, None)
+
+
+def test_a_partitioned_source_with_a_name_is_known_by_it(folder: Folder, headwater: Headwater) -> None:
+    partitioned(folder)
+    folder.log.rename(folder.path / "sources" / "mine")
+    folder.offset(0, "-", vector("text", a=10))
+    folder.offset(1, "-", vector("text", a=25, b=7))
+    sources = json.loads(headwater("show", folder.path, "--json")[1])["sources"]
+    assert [(one["folder"], one["kind"]) for one in sources] == [
+        ("sources/0", "other"),
+        ("sources/mine", "partitioned"),
+    ]
+
+
+def test_sound_start_positions_are_verified(folder: Folder, headwater: Headwater) -> None:
+    partitioned(folder)
+    line = "ok   shards (sources/0): sound; 2 files with start positions, 2 partitions\n"
+    assert headwater("verify", folder.path) == (0, line, "")
+    report = json.loads(headwater("verify", folder.path, "--json")[1])
+    (one,) = report["partitioned"]
+    assert (report["sound"], report["logs"]) == (True, [])
+    assert one == {
+        "folder": "sources/0",
+        "source": "shards",
+        "files": 2,
+        "partitions": 2,
+        "damage": [],
+        "torn": [],
+        "ignored": [],
+    }
+
+
+def test_start_positions_are_damaged_exactly_when_a_start_refuses_them(
+    folder: Folder, headwater: Headwater
+) -> None:
+    partitioned(folder)
+    file = starts(folder, 3, "text", c=0)
+    file.write_text(file.read_text()[:-5])
+    status, out, _ = headwater("verify", folder.path)
+    assert (status, f"torn tail: {file.name} at byte 0: " in out) == (0, True)
+    starts(folder, 4, "text", c=0)  # so the one before it was not cut by a crash
+    status, out, _ = headwater("verify", folder.path)
+    assert (status, f"damage: {file.name} at byte 0: " in out) == (1, True)
+    for text in (
+        '{"v":2}',
+        '{"v":1}',
+        '{"v":1,"source":"shards","identity":{},"partitions":"x","starts":{}}',
+    ):
+        file.write_text(text)
+        assert headwater("verify", folder.path)[0] == 1
+    starts(folder, 3, "int", **{"1": 0})
+    assert headwater("verify", folder.path)[0] == 1
+    starts(folder, 3, "text", source="others", c=0)
+    assert headwater("verify", folder.path)[0] == 1
+
+
+def test_an_offset_whose_start_position_is_gone_is_damage(folder: Folder, headwater: Headwater) -> None:
+    partitioned(folder)
+    (folder.log / "start-00000002.json").unlink()
+    status, out, _ = headwater("verify", folder.path)
+    assert status == 1
+    what = "where partition b began is not known: its start position is gone"
+    assert out.splitlines()[1:] == [f"     damage: offsets/1 at byte 0: {what}"]
+
+
+def test_an_offset_that_goes_back_is_damage(folder: Folder, headwater: Headwater) -> None:
+    partitioned(folder)
+    folder.offset(1, vector("text", a=9, b=7))
+    status, out, _ = headwater("verify", folder.path)
+    assert (status, "partition a goes back from 10 to 9" in out) == (1, True)
+
+
+# Checkpoints of released versions
+
+
+@pytest.mark.parametrize("checkpoint", sorted(RELEASED.iterdir()), ids=lambda path: path.name)
+def test_a_checkpoint_of_0_1_is_sound(checkpoint: Path, headwater: Headwater) -> None:
+    status, out, err = headwater("verify", checkpoint)
+    assert (status, err) == (0, "")
+    assert [line[:2] for line in out.splitlines()] == ["ok"]
+    source = json.loads(headwater("show", checkpoint, "--json")[1])["sources"][0]
+    kind = checkpoint.name.partition("-")[0]
+    assert source["kind"] == {"partitioned": "partitioned", "random_alpha_memory": "memory"}.get(kind, "log")
+    assert (source["again"] is not None) == (source["kind"] != "memory" and "unfinished" in checkpoint.name)
+
+
+# The command as a process
+
+
+def command(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headwater", "checkpoint", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+        env={**os.environ, **env},
+    )
+
+
+def test_the_command_prints_the_report_and_nothing_else(folder: Folder, headwater: Headwater) -> None:
+    sound(folder)
+    for verb in ("show", "verify"):
+        for options in ([], ["--json"]):
+            done = command(verb, folder.path, *options)
+            assert (done.returncode, done.stdout, done.stderr) == headwater(verb, folder.path, *options)
+
+
+def test_the_command_has_the_exit_status_1_for_damage_and_for_errors(folder: Folder) -> None:
+    folder.put(0, segment(0, [frame(0, group=True)]))
+    done = command("verify", folder.path)
+    assert (done.returncode, done.stdout[:4], done.stderr) == (1, "FAIL", "")
+    done = command("verify", folder.path / "nowhere")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    assert done.stderr.startswith("headwater: the checkpoint ")
+
+
+def test_the_command_reads_paths_and_prints_in_the_encoding_of_python(folder: Folder) -> None:
+    sound(folder)
+    path = folder.path.rename(folder.path.with_name("é 日本"))
+    done = command("show", path, LC_ALL="C", PYTHONUTF8="1")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, f"checkpoint  {path}")
+    done = command("show", path, PYTHONIOENCODING="ascii")
+    assert done.stdout.splitlines()[0].endswith("? ??")
+
+
+def test_the_command_reads_every_hadoop_file_system(
+    folder: Folder, headwater: Headwater, tmp_path: Path
+) -> None:
+    sound(folder)
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    (conf / "core-site.xml").write_text(
+        "<configuration><property><name>fs.viewfs.mounttable.default.link./queries</name>"
+        f"<value>{tmp_path.as_uri()}</value></property></configuration>"
+    )
+    before = everything(folder.path)
+    location = "viewfs:///queries/checkpoint"
+    done = command("show", location, HADOOP_CONF_DIR=str(conf))
+    local = headwater("show", folder.path)[1]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == local.replace(str(folder.path), location)
+    done = command("verify", location, HADOOP_CONF_DIR=str(conf))
+    assert (done.returncode, done.stdout, done.stderr) == headwater("verify", folder.path)
+    done = command("show", "viewfs:///queries/nowhere", HADOOP_CONF_DIR=str(conf))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("headwater: the checkpoint viewfs:///queries/nowhere does not exist. Fix: ")
+    assert everything(folder.path) == before
+
+
+def test_a_reader_that_has_gone_ends_the_command_quietly(folder: Folder) -> None:
+    sound(folder)
+    reader, writer = os.pipe()
+    os.close(reader)
+    arguments = [sys.executable, "-m", "headwater", "checkpoint", "show", str(folder.path)]
+    with os.fdopen(writer, "wb") as out:
+        done = subprocess.run(arguments, stdout=out, stderr=subprocess.PIPE, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_ctrl_c_ends_the_command_and_its_jvm(folder: Folder, tmp_path: Path) -> None:
+    """A pipe without a writer lets the JVM wait within the log."""
+    sound(folder)
+    os.mkfifo(folder.log / "manifest-00000009.json")
+    arguments = [sys.executable, "-m", "headwater", "checkpoint", "show", str(folder.path)]
+    with running(arguments, tmp_path / "log", os.environ) as process:
+        children = Path(f"/proc/{process.popen.pid}/task/{process.popen.pid}/children")
+        (child,) = process.until("a JVM", lambda: children.read_text().split())
+        os.killpg(process.popen.pid, signal.SIGINT)
+        assert process.exit_code(30) == 130
+        assert process.output == ""
+    commandline = Path(f"/proc/{child}/cmdline")  # empty once it is dead, until somebody waits for it
+    wait_until(lambda: not commandline.exists() or not commandline.read_bytes(), lambda: f"{child} lives")
+
+
+def test_without_java_or_arguments_the_command_says_what_to_do(folder: Folder, tmp_path: Path) -> None:
+    done = command("show", folder.path, JAVA_HOME=str(tmp_path))
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    assert done.stderr.startswith(f"headwater: JAVA_HOME is {tmp_path}, ")
+    for arguments in ([], ["show"], ["change", folder.path], ["show", folder.path, "--xml"]):
+        done = command(*arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("usage: headwater ")

@@ -770,7 +770,7 @@ class Jvm:
     def accept(self) -> None:
         self._connection, _ = self._listener.accept()
         self._connection.settimeout(SOON)
-        assert self._connection.makefile("rb").readline() == b"headwater secret control\n"
+        assert self._connection.makefile("rb").readline() == b"headwater 1 secret control\n"
         self._connection.sendall(b"ok\n")
 
     def send(self, kind: str, **fields: Any) -> int:

@@ -12,9 +12,8 @@ from contextlib import closing
 from typing import Any
 
 from headwater import references
-from headwater._log import commands as checkpoint
 from headwater._version import __version__
-from headwater.cli import sim
+from headwater.cli import checkpoint, sim
 from headwater.cli.errors import format_error
 from headwater.cli.tables import format_table
 from headwater.definition import signature_of
@@ -74,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     peek_parser.add_argument("--json", action="store_true", help="print each row at once, as a JSON object")
     peek_parser.set_defaults(run=_peek)
 
-    checkpoint.add_to(commands, _print_lines)
+    checkpoint.add_to(commands)
     sim.add_to(commands, _print_lines)
 
     jar_parser = commands.add_parser(

@@ -2,6 +2,7 @@ package headwater.adapters
 
 import java.nio.ByteBuffer
 import java.util.{Base64, UUID}
+import java.util.concurrent.CompletableFuture
 
 import scala.concurrent.duration._
 import scala.jdk.CollectionConverters._
@@ -49,7 +50,7 @@ abstract class PythonProvider extends StreamProvider {
       providerName: String,
       parameters: Map[String, String]
   ): (String, StructType) = {
-    val loaded = load(schema, parameters)
+    val loaded = load(schema, parameters, Bridge.current.describe)
     (loaded.name, loaded.schema)
   }
 
@@ -60,7 +61,7 @@ abstract class PythonProvider extends StreamProvider {
       providerName: String,
       parameters: Map[String, String]
   ): Source = {
-    val loaded = load(schema, parameters)
+    val loaded = load(schema, parameters, Bridge.current.described)
     val spark = sqlContext.sparkSession
     loaded.options match {
       case Left(options) => partitionedSource(spark, metadataPath, loaded, options)
@@ -169,7 +170,11 @@ abstract class PythonProvider extends StreamProvider {
     feed
   }
 
-  private def load(schema: Option[StructType], parameters: Map[String, String]): LoadedSource = {
+  private def load(
+      schema: Option[StructType],
+      parameters: Map[String, String],
+      describe: ObjectNode => CompletableFuture[JsonNode]
+  ): LoadedSource = {
     val (source, original) = sourceIn(this.original(parameters))
     val (ours, authors) = SourceOptions.split(original, Names)
     val options = new SourceOptions(source.takeWhile(_ != '@'), ours, Names)
@@ -179,7 +184,7 @@ abstract class PythonProvider extends StreamProvider {
     schema.foreach(userSchema => request.put("schema", userSchema.json))
     val response =
       Uninterruptibly
-        .get(Bridge.current.request("load", request), LoadTimeout.fromNow)
+        .get(describe(request), LoadTimeout.fromNow)
         .getOrElse(
           throw new BridgeException(
             s"Source '$source' did not say within ${LoadTimeout.toSeconds} s what its schema is. A source must not connect or " +

@@ -1,6 +1,7 @@
 package headwater.bridge
 
 import java.nio.channels.SocketChannel
+import java.util.{Collections, LinkedHashMap, Map => JMap}
 import java.util.concurrent.{CompletableFuture, ConcurrentHashMap}
 import java.util.concurrent.TimeUnit.NANOSECONDS
 import javax.annotation.concurrent.GuardedBy
@@ -24,6 +25,13 @@ import org.apache.spark.util.MutableURLClassLoader
   */
 private[headwater] final class Bridge(unix: Boolean) extends Logging {
   private[this] val running = new ConcurrentHashMap[String, () => ObjectNode]
+
+  private[this] val descriptions = Collections.synchronizedMap(
+    new LinkedHashMap[ObjectNode, JsonNode](16, 0.75f, true) {
+      override def removeEldestEntry(eldest: JMap.Entry[ObjectNode, JsonNode]): Boolean =
+        size > Bridge.MaxDescriptions
+    }
+  )
 
   @GuardedBy("this") private[this] var connection: Option[PythonConnection] = None
 
@@ -58,6 +66,19 @@ private[headwater] final class Bridge(unix: Boolean) extends Logging {
     Json.mapper.writeValueAsString(all)
   }
 
+  /** Asks Python to describe a source, when `load()` of Spark wants its schema. */
+  def describe(request: ObjectNode): CompletableFuture[JsonNode] = {
+    val response = this.request("load", request)
+    response.thenAccept(descriptions.put(request, _))
+    response
+  }
+
+  /** The description that `load()` got, when the query starts: Python is asked once. If the source was defined again in
+    * between, the feed is refused where its rows have another schema than the query.
+    */
+  def described(request: ObjectNode): CompletableFuture[JsonNode] =
+    Option(descriptions.get(request)).fold(describe(request))(CompletableFuture.completedFuture)
+
   /** Asks Python to end a feed or a watch by the deadline. */
   def stop(feed: String, deadline: Deadline): CompletableFuture[JsonNode] = request(
     "stop",
@@ -73,6 +94,7 @@ private[headwater] final class Bridge(unix: Boolean) extends Logging {
   private def connected(channel: SocketChannel, confirm: () => Unit): Unit = {
     val previous = synchronized {
       val previous = connection
+      descriptions.clear() // of another process
       confirm()
       connection = Some(new PythonConnection(channel))
       previous
@@ -83,6 +105,8 @@ private[headwater] final class Bridge(unix: Boolean) extends Logging {
 
 /** The methods that Python calls through py4j. */
 object Bridge {
+  private val MaxDescriptions = 1000
+
   @GuardedBy("this") private[this] var bridge: Option[Bridge] = None
   @GuardedBy("this") private[this] var registered = BuiltInProviders.names.map(_ -> "").toMap
 

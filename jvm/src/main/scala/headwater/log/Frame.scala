@@ -40,7 +40,10 @@ private[headwater] final case class Frame(
   /** The seq after its last row. */
   def next: Long = if (isRows) seq + rows else seq
 
+  /** @throws java.io.IOException when the note is not readable */
   def cursor: Option[Cursor] = Option.when(note.nonEmpty)(Note.read(note))
+
+  def hasReadableNote: Boolean = note.isEmpty || Note.isReadable(note)
 
   def header: Array[Byte] = {
     val flags = (if (hasMore) MoreFlag else 0) | (if (isFirst) FirstFlag else 0)
@@ -129,6 +132,8 @@ private[headwater] object Frame {
 
     def write(cursor: Cursor): Array[Byte] =
       s"""{"shard":${cursor.shard},"cursor":${cursor.json}}""".getBytes(UTF_8)
+
+    def isReadable(note: Array[Byte]): Boolean = Format.matches(new String(note, UTF_8))
 
     def read(note: Array[Byte]): Cursor = new String(note, UTF_8) match {
       case Format(shard, json) => Cursor(shard.toInt, json)

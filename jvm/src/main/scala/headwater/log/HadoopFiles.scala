@@ -5,22 +5,28 @@ import java.io.{Closeable, FileNotFoundException}
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileSystem, Path}
 
-/** A folder on a Hadoop file system. A file is durable once it is closed, as far as that file system guarantees
-  * it. Many of them cannot append to a durable file, so each sync group is a file. There is no lock: a driver
-  * that finds the manifest of a newer epoch stops.
-  */
-private[headwater] final class HadoopFiles(folder: Path, conf: Configuration) extends LogFiles {
-  private[this] val fs: FileSystem = folder.getFileSystem(conf)
-  fs.mkdirs(folder)
+/** A folder on a Hadoop file system, to be read. Nothing is created. */
+private[headwater] class HadoopFolder(folder: Path, conf: Configuration) extends LogFolder {
 
   override def pathOf(name: String): String =
     if (name.isEmpty) folder.toString else new Path(folder, name).toString
 
   override def list(): Seq[String] =
-    try fs.listStatus(folder).map(_.getPath.getName).toVector
+    try folder.getFileSystem(conf).listStatus(folder).map(_.getPath.getName).toVector
     catch { case _: FileNotFoundException => Vector.empty }
 
   override def read(name: String): LogFiles.In = HadoopFiles.open(new Path(folder, name), conf)
+}
+
+/** A folder on a Hadoop file system. A file is durable once it is closed, as far as that file system guarantees
+  * it. Many of them cannot append to a durable file, so each sync group is a file. There is no lock: a driver
+  * that finds the manifest of a newer epoch stops.
+  */
+private[headwater] final class HadoopFiles(folder: Path, conf: Configuration)
+    extends HadoopFolder(folder, conf)
+    with LogFiles {
+  private[this] val fs: FileSystem = folder.getFileSystem(conf)
+  fs.mkdirs(folder)
 
   /** Creating without overwriting lets only one of two drivers take an epoch. */
   override def writeAtomically(name: String, bytes: Array[Byte]): Unit = {

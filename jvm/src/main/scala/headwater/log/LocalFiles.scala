@@ -10,6 +10,17 @@ import scala.concurrent.duration._
 import scala.jdk.CollectionConverters._
 import scala.util.Using
 
+/** A folder on a local disk, to be read. Nothing is created. */
+private[headwater] class LocalFolder(folder: Path) extends LogFolder {
+
+  override def pathOf(name: String): String = folder.resolve(name).toUri.toString
+
+  override def list(): Seq[String] =
+    Using.resource(Files.list(folder))(_.iterator.asScala.map(_.getFileName.toString).toVector)
+
+  override def read(name: String): LogFiles.In = LocalFiles.open(folder.resolve(name))
+}
+
 /** A folder on a local disk, without Hadoop: its local file system writes checksum files of its own and does not
   * sync.
   *
@@ -19,17 +30,12 @@ import scala.util.Using
   * @param durable
   *   false for a temporary folder: nothing is synced
   */
-private[headwater] final class LocalFiles(folder: Path, durable: Boolean) extends LogFiles {
+private[headwater] final class LocalFiles(folder: Path, durable: Boolean)
+    extends LocalFolder(folder)
+    with LogFiles {
   import LocalFiles.LockTimeout
 
   createFolder(folder)
-
-  override def pathOf(name: String): String = folder.resolve(name).toUri.toString
-
-  override def list(): Seq[String] =
-    Using.resource(Files.list(folder))(_.iterator.asScala.map(_.getFileName.toString).toVector)
-
-  override def read(name: String): LogFiles.In = LocalFiles.open(folder.resolve(name))
 
   override def writeAtomically(name: String, bytes: Array[Byte]): Unit = {
     val temporary = folder.resolve(s"$name.tmp")

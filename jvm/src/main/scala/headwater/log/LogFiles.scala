@@ -5,11 +5,8 @@ import java.nio.charset.StandardCharsets.UTF_8
 
 import scala.util.Using
 
-/** The folder of a log. Implementations differ in what makes bytes durable.
-  *
-  * Only one thread may write. Any thread may read.
-  */
-private[headwater] trait LogFiles {
+/** A folder that is only read. Any thread may use it, and others may change the folder meanwhile. */
+private[headwater] trait LogFolder {
 
   /** The path of a file, for messages and for tasks. */
   def pathOf(name: String): String
@@ -24,6 +21,13 @@ private[headwater] trait LogFiles {
     in.readAt(0, bytes, bytes.length)
     new String(bytes, UTF_8)
   }
+}
+
+/** The folder of a log, for its writer. Implementations differ in what makes bytes durable.
+  *
+  * Only one thread may write.
+  */
+private[headwater] trait LogFiles extends LogFolder {
 
   /** Writes a file as a whole or not at all; durable on return. */
   def writeAtomically(name: String, bytes: Array[Byte]): Unit

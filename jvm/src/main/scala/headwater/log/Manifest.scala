@@ -4,6 +4,7 @@ import java.io.IOException
 
 import scala.jdk.CollectionConverters._
 
+import com.fasterxml.jackson.core.JsonProcessingException
 import com.fasterxml.jackson.databind.JsonNode
 
 /** Identifies a log. There is one for each epoch; the newest counts. A writer that finds a newer one than its own
@@ -53,21 +54,24 @@ private[headwater] object Manifest {
   /** The newest manifest. An incomplete one does not count if there is another: not every file system writes
     * files atomically.
     */
-  def read(files: LogFiles): Option[Manifest] = {
-    val texts =
-      names(files).sorted.reverseIterator.map(name => name -> files.text(name, MaxBytes)).to(LazyList)
-    texts.find { case (_, text) => isJson(text) }.orElse(texts.headOption).map { case (name, text) =>
-      try parse(text)
-      catch {
-        case e: RuntimeException => throw new DamagedException(s"${files.pathOf(name)} is damaged: $e")
-      }
+  def read(files: LogFolder): Option[Manifest] = newest(files).map { case (name, text) =>
+    try parse(text)
+    catch {
+      case e: RuntimeException => throw new DamagedException(s"${files.pathOf(name)} is damaged: $e")
     }
   }
 
-  /** The newest epoch of all manifests, whatever they contain; 0 if there are none. */
-  def newestEpoch(files: LogFiles): Long = names(files).flatMap(epochOf(_)).maxOption.getOrElse(0L)
+  /** The file that [[read]] chooses, and its content. */
+  private[log] def newest(files: LogFolder): Option[(String, String)] = {
+    val texts = names(files).reverseIterator.map(name => name -> files.text(name, MaxBytes)).to(LazyList)
+    texts.find { case (_, text) => isJson(text) }.orElse(texts.headOption)
+  }
 
-  private def names(files: LogFiles): Seq[String] = files.list().filter(epochOf(_).nonEmpty)
+  /** The newest epoch of all manifests, whatever they contain; 0 if there are none. */
+  def newestEpoch(files: LogFolder): Long = names(files).flatMap(epochOf(_)).maxOption.getOrElse(0L)
+
+  /** By epoch. */
+  private[log] def names(files: LogFolder): Seq[String] = files.list().filter(epochOf(_).nonEmpty).sorted
 
   private def isJson(text: String): Boolean =
     try LogJson.mapper.readTree(text).isObject
@@ -76,7 +80,10 @@ private[headwater] object Manifest {
   def parse(json: String): Manifest = {
     val tree =
       try LogJson.mapper.readTree(json)
-      catch { case e: IOException => throw new IllegalArgumentException(s"it is not JSON ($e)") }
+      catch {
+        case e: JsonProcessingException =>
+          throw new IllegalArgumentException(s"it is not JSON (${e.getOriginalMessage})")
+      }
     def field(name: String): JsonNode =
       Option(tree.get(name)).getOrElse(throw new IllegalArgumentException(s"the field '$name' is missing"))
     val version = field("v").asLong

@@ -84,7 +84,7 @@ private[log] object Recovery extends Logging {
       }
 
   /** The log begins right after this offset, whose row was in memory. */
-  private def beginsBehind(manifest: Manifest, offset: SeqOffset): Boolean = manifest.first == offset.seq + 1
+  def beginsBehind(manifest: Manifest, offset: SeqOffset): Boolean = manifest.first == offset.seq + 1
 
   /** Rows that Spark was offered and that are gone. */
   private def lost(settings: LogStore.Settings, scan: LogScan, upTo: Long, what: String): LogScan = {

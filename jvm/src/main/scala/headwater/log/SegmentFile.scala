@@ -62,6 +62,13 @@ private[headwater] object SegmentHeader {
   }
 }
 
+/** Why the header of a segment cannot be used.
+  *
+  * @param canBeTorn
+  *   a write that was interrupted can leave this; otherwise it was written like this
+  */
+private[headwater] final case class HeaderFault(what: String, canBeTorn: Boolean)
+
 /** Reads a segment. Nothing in it is used before its checksum was verified.
   *
   * @param path
@@ -76,23 +83,28 @@ private[headwater] final class SegmentFile(val path: String, in: LogFiles.In) ex
   private[this] var cachedAt = 0L
 
   /** The position of the first frame, and the header; or what is wrong with it. */
-  lazy val opened: Either[String, (Long, SegmentHeader)] = readHeader()
+  lazy val opened: Either[HeaderFault, (Long, SegmentHeader)] = readHeader()
 
   /** @throws DamagedException when the header is damaged */
   def header: SegmentHeader =
-    opened.fold(what => throw new DamagedException(s"$path is damaged: $what"), _._2)
+    opened.fold(fault => throw new DamagedException(s"$path is damaged: ${fault.what}"), _._2)
 
   /** The frame at a position. Its header and note are verified, its payload is not. */
-  def frameAt(position: Long): Option[Frame] =
+  def frameAt(position: Long): Option[Frame] = readFrame(position).toOption
+
+  /** The same as [[frameAt]], or what is wrong at the position. */
+  def readFrame(position: Long): Either[String, Frame] =
     for {
-      fixed <- bytesAt(position, Frame.HeaderBytes)
-      frame <- Frame.readFixedPart(fixed)
-      note <- bytesAt(position + Frame.HeaderBytes, frame.note.length)
-      bytes = {
-        note.get(note.position(), frame.note)
-        frame.note
+      fixed <- bytesAt(position, Frame.HeaderBytes).toRight("the file ends within the header of a frame")
+      frame <- Frame.readFixedPart(fixed).toRight {
+        if (Frame.isMark(fixed.array, fixed.arrayOffset)) "the frame header is corrupt"
+        else "no frame begins here"
       }
-      if Frame.isIntact(fixed, bytes) && position + frame.length <= length
+      note <- bytesAt(position + Frame.HeaderBytes, frame.note.length)
+        .toRight("the file ends within the note of a frame")
+      _ = note.get(note.position(), frame.note)
+      _ <- Either.cond(Frame.isIntact(fixed, frame.note), (), "the checksum of the frame header is wrong")
+      _ <- Either.cond(position + frame.length <= length, (), "the file ends within the payload of a frame")
     } yield frame
 
   /** Reads the payload in pieces. */
@@ -150,31 +162,36 @@ private[headwater] final class SegmentFile(val path: String, in: LogFiles.In) ex
 
   override def close(): Unit = in.close()
 
-  private def readHeader(): Either[String, (Long, SegmentHeader)] =
+  private def readHeader(): Either[HeaderFault, (Long, SegmentHeader)] =
     bytesAt(0, FixedBytes) match {
-      case None => Left(s"it has $length bytes, which is too short for a header")
+      case None if length == 0 => torn("the file is empty")
+      case None => torn(s"it has $length bytes, which is too short for a header")
       case Some(fixed) =>
         val magic = new Array[Byte](Magic.length)
         fixed.get(fixed.position(), magic)
         val size = fixed.getInt(fixed.position() + 8)
         val crc = fixed.getInt(fixed.position() + 12)
         if (!magic.sameElements(Magic))
-          Left(
-            if (magic.startsWith(Magic.dropRight(1)))
-              s"it has format version ${magic.last}, this headwater reads version $Version"
-            else "it does not begin as a segment does"
+          if (magic.startsWith(Magic.dropRight(1)))
+            written(s"it has format version ${magic.last}, this headwater reads version $Version")
+          else torn("it does not begin as a segment does")
+        else if (size < 0 || size > MaxBytes)
+          torn(
+            s"its header has a length of ${Integer.toUnsignedLong(size)} bytes, more than the limit of $MaxBytes"
           )
-        else if (size < 0 || size > MaxBytes || FixedBytes + size.toLong > length)
-          Left("its header is cut off")
+        else if (FixedBytes + size.toLong > length) torn("its header is cut off")
         else {
           val json = new Array[Byte](size)
           in.readAt(FixedBytes, json, size)
-          if (Frame.crcOf(json, 0, size) != crc) Left("its header is not what was written")
+          if (Frame.crcOf(json, 0, size) != crc) torn("the checksum of its header is wrong")
           else
             try Right((FixedBytes.toLong + size, parseHeader(LogJson.mapper.readTree(json))))
-            catch { case NonFatal(e) => Left(s"its header cannot be read: $e") }
+            catch { case NonFatal(e) => written(s"its header cannot be read: $e") }
         }
     }
+
+  private def torn(what: String) = Left(HeaderFault(what, canBeTorn = true))
+  private def written(what: String) = Left(HeaderFault(what, canBeTorn = false))
 
   private def parseHeader(tree: JsonNode): SegmentHeader = SegmentHeader(
     tree.get("source").asText,

@@ -9,7 +9,7 @@ import scala.jdk.CollectionConverters._
 import com.fasterxml.jackson.databind.JsonNode
 import headwater.InvalidOffsetException
 import headwater.core.{OffsetJson, PartitionKeyType, Positions, VectorOffset}
-import headwater.log.{Identity, LogFiles}
+import headwater.log.{Identity, LogFiles, LogFolder}
 import org.apache.spark.internal.Logging
 
 /** Where each partition began, in files of the source's folder in the checkpoint. A position is stored before it
@@ -63,8 +63,7 @@ private[headwater] final class StartPositions(files: LogFiles, source: String, i
     number = numbers.lastOption.getOrElse(0L)
     numbers.foreach { n =>
       val path = files.pathOf(nameOf(n))
-      val text = files.text(nameOf(n), MaxBytes)
-      try load(OffsetJson.mapper.readTree(text))
+      try load(StartFile.read(files, nameOf(n)))
       catch {
         // Not every file system writes files atomically. A file that is incomplete was never used.
         case e: IOException if n == number =>
@@ -75,28 +74,10 @@ private[headwater] final class StartPositions(files: LogFiles, source: String, i
     }
   }
 
-  private def load(tree: JsonNode): Unit = {
-    if (!tree.isObject) throw new IOException("it is no JSON object")
-    def field(name: String): JsonNode =
-      Option(tree.get(name)).getOrElse(throw new IllegalStateException(s"the field '$name' is missing"))
-    if (field("v").asLong != Version)
-      throw new IllegalStateException(
-        s"it has version ${field("v")}, this headwater (${headwater.Version.current}) reads version $Version only"
-      )
-    if (field("source").asText != source)
-      refuse(s"it was '${field("source").asText}' and is '$source' now")
-    val was = field("identity").fields.asScala.map(entry => entry.getKey -> entry.getValue.asText).toMap
-    Identity.changedOption(was, identity).foreach(refuse)
-    val keyType = PartitionKeyType
-      .named(field("partitions").asText)
-      .getOrElse(throw new IllegalStateException(s"'partitions' is ${field("partitions")}"))
-    val starts = field("starts").fields.asScala.map { entry =>
-      entry.getKey -> VectorOffset
-        .offsetOf(entry.getValue)
-        .filter(_ => keyType.isPartition(entry.getKey))
-        .getOrElse(throw new IllegalStateException(s"the start of '${entry.getKey}' is ${entry.getValue}"))
-    }.toMap
-    known = Some(Positions(keyType, starts ++ all))
+  private def load(file: StartFile): Unit = {
+    if (file.source != source) refuse(s"it was '${file.source}' and is '$source' now")
+    Identity.changedOption(file.identity, identity).foreach(refuse)
+    known = Some(Positions(file.keyType, file.starts ++ all))
   }
 
   private def refuse(what: String): Nothing = throw new InvalidOffsetException(
@@ -109,10 +90,52 @@ private[headwater] object StartPositions {
   private val MaxBytes = 256L << 20
   private val Name = """start-(\d{8})\.json""".r
 
+  /** The files of a folder, in the order in which they were written. */
+  def names(folder: LogFolder): Seq[String] = folder.list().flatMap(numberOf).sorted.map(nameOf)
+
   private def nameOf(number: Long): String = f"start-$number%08d.json"
 
   private def numberOf(name: String): Option[Long] = name match {
     case Name(number) => Some(number.toLong)
     case _ => None
+  }
+
+  /** The content of one file. */
+  final case class StartFile(
+      source: String,
+      identity: Map[String, String],
+      keyType: PartitionKeyType,
+      starts: Map[String, Long]
+  )
+
+  object StartFile {
+
+    /** @throws java.io.IOException
+      *   when the file is not JSON: if it is the last one, it was not written to its end
+      * @throws IllegalStateException
+      *   when it is another format
+      */
+    def read(folder: LogFolder, name: String): StartFile = {
+      val tree = OffsetJson.mapper.readTree(folder.text(name, MaxBytes))
+      if (!tree.isObject) throw new IOException("it is not a JSON object")
+      def field(name: String): JsonNode =
+        Option(tree.get(name)).getOrElse(throw new IllegalStateException(s"the field '$name' is missing"))
+      if (field("v").asLong != Version)
+        throw new IllegalStateException(
+          s"it has version ${field("v")}, this headwater (${headwater.Version.current}) reads version $Version only"
+        )
+      val identity =
+        field("identity").fields.asScala.map(entry => entry.getKey -> entry.getValue.asText).toMap
+      val keyType = PartitionKeyType
+        .named(field("partitions").asText)
+        .getOrElse(throw new IllegalStateException(s"'partitions' is ${field("partitions")}"))
+      val starts = field("starts").fields.asScala.map { entry =>
+        entry.getKey -> VectorOffset
+          .offsetOf(entry.getValue)
+          .filter(_ => keyType.isPartition(entry.getKey))
+          .getOrElse(throw new IllegalStateException(s"the start of '${entry.getKey}' is ${entry.getValue}"))
+      }.toMap
+      StartFile(field("source").asText, identity, keyType, starts)
+    }
   }
 }

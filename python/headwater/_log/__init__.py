@@ -1,1 +1,0 @@
-"""The log of a source in a checkpoint, read without Spark and without changing anything."""
