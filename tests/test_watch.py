@@ -589,7 +589,7 @@ def test_an_error_in_init_fails_the_watch(world: World, start: Start) -> None:
     [
         (
             {"": (0, 1)},
-            r"partitions\(\): ValueError: partitions\(\) returned the key '' of type str; it must return unique",
+            r"partitions\(\): ValueError: partitions\(\) returned the key '' of type str; it must return",
         ),
         (
             {"a": (-1, 5)},
