@@ -1,4 +1,4 @@
-# `make help` lists what can be done. Every target sets up what it needs first; a second time that is quick.
+# `make help` lists the targets. Each sets up what it needs first, which is quick the second time.
 
 PYTHON ?= python3
 VENV := .venv
@@ -25,6 +25,11 @@ CLUSTER_TESTS := $(addprefix tests/test_,chaos.py cluster.py connect.py partitio
 # Whole applications, each as its users run it, and broken on purpose.
 EXAMPLE_TESTS := $(addprefix tests/test_,demo.py examples.py)
 
+OTHER_TESTS := $(CLUSTER_TESTS:%=--ignore=%) $(EXAMPLE_TESTS:%=--ignore=%) tests
+
+# `make test` runs the Scala suites beside the Python tests; their output goes here.
+JVM_LOG := target/test-jvm.log
+
 # pyspark 4.3 needs Python 3.11.
 LEFT_OUT := $(shell $(PYTHON) -c 'import sys; print("4.3" if sys.version_info < (3, 11) else "")')
 LINES := $(filter-out $(LEFT_OUT),4.0 4.1 4.2 4.3)
@@ -41,79 +46,113 @@ SCALA_BUILD := build.sbt project/build.properties project/plugins.sbt python/hea
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: $(VENV)/.installed $(JAR) ## virtual environment, jar, package in development mode
+setup: $(VENV)/.installed $(JAR) ## create the virtual environment, build the jar, install the package for development
 
 .PHONY: demo
-demo: setup ## RSVPs in a live table, a query killed and restarted, about 40 seconds
+demo: setup ## run the demo: a live table, a query killed and restarted; about 40 seconds
 	$(PY) examples/demo.py
 
 .PHONY: test
-test: lint test-jvm test-python ## all checks and tests, but for those on clusters and of the examples
+test: setup servers $(CLASS_ARCHIVE) ## run every check and test except the process, example and cluster suites
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going check-scala check-python
+
+.PHONY: test-fast
+test-fast: setup lint-python ## check the Python code and run the tests that need no Spark; about a minute
+	$(PYTEST) -n 2 -m "not spark and not process" $(OTHER_TESTS)
+
+.PHONY: one
+one: setup ## run one test: TEST=tests/test_http.py::NAME or a Scala suite, TEST=BufferSuite
+	@[ -n "$(TEST)" ] || { echo 'name the test: make one TEST=tests/test_http.py, or make one TEST=BufferSuite' >&2; exit 2; }
+ifneq ($(filter tests/%,$(TEST)),)
+	$(PYTEST) $(TEST)
+else
+	$(SBT) "jvm/testOnly *.$(TEST)"
+endif
 
 .PHONY: lint
-lint: setup ## formatting, types, style
+lint: lint-python lint-scala ## check formatting, style, types and imports
+
+.PHONY: lint-python
+lint-python: setup ## check the Python code only
 	$(PY) -m ruff check --config python/pyproject.toml $(PYTHON_CODE)
 	$(PY) -m ruff format --config python/pyproject.toml --check $(PYTHON_CODE)
 	$(PY) -m mypy --config-file python/pyproject.toml python/headwater
+	$(VENV)/bin/lint-imports --config python/pyproject.toml --no-cache
+
+.PHONY: lint-scala
+lint-scala: setup ## check the formatting of the Scala code only
 	$(SBT) scalafmtCheckAll scalafmtSbtCheck
 
+.PHONY: check-python
+check-python: lint-python test-python ## check the Python code and run the Python tests
+
+.PHONY: check-scala
+check-scala: setup ## check the Scala code and run the Scala suites, with the output in target/test-jvm.log
+	@mkdir -p $(dir $(JVM_LOG))
+	$(SBT) scalafmtCheckAll scalafmtSbtCheck jvm/test >$(JVM_LOG) 2>&1 || { cat $(JVM_LOG); exit 1; }
+	@grep -E 'Passed: Total|Total time' $(JVM_LOG)
+
 .PHONY: test-jvm
-test-jvm: setup ## the Scala suites only
+test-jvm: setup ## run the Scala suites only
 	$(SBT) jvm/test
 
 .PHONY: test-python
-test-python: setup servers $(EXAMPLES_JAR) $(CLASS_ARCHIVE) ## the Python tests only
-	$(PYTEST) -n 3 --dist loadfile $(CLUSTER_TESTS:%=--ignore=%) $(EXAMPLE_TESTS:%=--ignore=%) tests
+test-python: setup servers $(CLASS_ARCHIVE) ## run the Python tests that need at most one Spark session
+	$(PYTEST) -n 2 --dist loadfile -m "not process" $(OTHER_TESTS)
+
+.PHONY: test-processes
+test-processes: setup servers $(EXAMPLES_JAR) $(CLASS_ARCHIVE) ## run the tests that start Spark or install the wheel in processes of their own; about 8 minutes
+	$(PYTEST) -n 3 --dist loadgroup -m process $(OTHER_TESTS)
 
 .PHONY: test-examples
-test-examples: setup servers $(EXAMPLES_JAR) $(CLASS_ARCHIVE) ## every example, the notebook and the demo; about 4 minutes
+test-examples: setup servers $(EXAMPLES_JAR) $(CLASS_ARCHIVE) ## run every example, the notebook and the demo; about 4 minutes
 	$(PYTEST) -n 3 --dist load $(EXAMPLE_TESTS)
 
 .PHONY: test-cluster
-test-cluster: setup $(EXAMPLES_JAR) $(CLASS_ARCHIVE) ## standalone clusters, Spark Connect, kill -9; about 8 minutes
+test-cluster: setup $(EXAMPLES_JAR) $(CLASS_ARCHIVE) ## run standalone clusters, Spark Connect, kill -9; about 8 minutes
 	$(PYTEST) -n 2 --dist loadfile $(CLUSTER_TESTS)
 
 .PHONY: servers
-servers: ## Redis for the tests, from Debian's packages where it is missing
+servers: ## install Redis for the tests, where it is missing, from Debian's packages
 	@project/install-servers
 
 .PHONY: matrix
-matrix: setup $(LINES:%=.venvs/spark-%/.installed) ## the same jar on Spark 4.0, 4.1, 4.2 and 4.3
+matrix: setup $(LINES:%=.venvs/spark-%/.installed) ## run the same jar on Spark 4.0, 4.1, 4.2 and 4.3
 	$(PY) tests/matrix/run.py $(LINES)
 	@[ -z "$(LEFT_OUT)" ] || { echo "Spark $(LEFT_OUT) was left out: its pyspark needs Python 3.11, and '$(PYTHON)' is older" >&2; [ "$$CI" != true ]; }
 
 .PHONY: chaos
-chaos: setup $(CLASS_ARCHIVE) ## kill -9 and restart, 100 rounds, about 20 minutes; ARGS="--rounds 20" for fewer
+chaos: setup $(CLASS_ARCHIVE) ## kill and restart a driver 100 times, about 20 minutes; ARGS="--rounds 20" for fewer
 	PYTHONPATH=tests $(PY) -m chaos.run $(ARGS)
 
 .PHONY: format
-format: setup ## put all sources into their canonical form
+format: setup ## format the code
 	$(PY) -m ruff check --config python/pyproject.toml --fix $(PYTHON_CODE)
 	$(PY) -m ruff format --config python/pyproject.toml $(PYTHON_CODE)
 	$(SBT) scalafmtAll scalafmtSbt
 
 .PHONY: bench
-bench: setup $(BENCH_JAR) ## sources beside their peers, about 50 minutes; ARGS=--quick for a short run
+bench: setup $(BENCH_JAR) ## compare sources with their alternatives, about 50 minutes; ARGS=--quick for a short run
 	$(PY) bench/run.py $(ARGS)
 
 .PHONY: figures
-figures: setup ## the tables of README and wiki from bench/results.md
+figures: setup ## write the tables of README and wiki from bench/results.md
 	$(PY) bench/figures.py
 
 .PHONY: reference
-reference: setup ## the API reference of the wiki from the docstrings
+reference: setup ## write the API reference of the wiki from the docstrings
 	$(PY) project/api_reference.py
 
 .PHONY: build
-build: setup ## wheel and sdist, in dist/
+build: setup ## build the wheel and the sdist, in dist/
 	rm -rf dist
 	$(PY) -m build --no-isolation --outdir dist python
 
 .PHONY: lock
-lock: setup ## renew the lock files of python/ and tests/matrix/
+lock: setup ## update the lock files of python/ and tests/matrix/
 	$(PYTHON) -m venv .tools/uv && .tools/uv/bin/pip install --quiet uv
 	$(LOCK) --python-version 3.10 --extra dev python/pyproject.toml -o python/requirements-dev.lock
 	for line in 4.0 4.1 4.2; do \
@@ -121,7 +160,7 @@ lock: setup ## renew the lock files of python/ and tests/matrix/
 	$(LOCK) --python-version 3.11 tests/matrix/spark-4.3.in -o tests/matrix/spark-4.3.lock
 
 .PHONY: clean
-clean: ## remove all that was built or installed here
+clean: ## remove everything that was built or installed here
 	rm -rf $(VENV) .venvs .tools dist target project/target project/project python/headwater/jars
 	find jvm examples bench -name target -type d -prune -exec rm -rf {} +
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -155,7 +194,7 @@ $(JAR): $(SBT_LAUNCHER) $(SCALA_BUILD) $(shell find jvm/src/main -type f)
 	cp jvm/target/headwater-$(VERSION).jar $@
 	@sha256sum $@ | cut -d ' ' -f 1 > $@.sha256
 
-# Spares the JVMs of the tests half of their start. Where it cannot be made, they do without.
+# Halves the start of the tests' JVMs. Where it cannot be made, they do without.
 $(CLASS_ARCHIVE): $(VENV)/.installed tests/class_archive.py | $(JAR)
 	@rm -f $@
 	-$(PY) tests/class_archive.py $@

@@ -30,6 +30,14 @@ val withoutShims = ExclusionRule("org.apache.spark", "spark-connect-shims_2.13")
 
 val sparkProvided = "org.apache.spark" %% "spark-sql" % sparkVersion % Provided excludeAll withoutShims
 
+// Two JVMs run the suites: one those that share a SparkSession, the other the rest. Within a JVM they run one after the
+// other, because some of them check that no thread is left.
+Global / concurrentRestrictions := Seq(
+  Tags.limitAll(math.max(2, EvaluateTask.SystemProcessors)),
+  Tags.limit(Tags.ForkedTestGroup, 2),
+  Tags.exclusiveGroup(Tags.Clean)
+)
+
 lazy val jvm = (project in file("jvm"))
   .settings(
     name := "headwater",
@@ -58,7 +66,20 @@ lazy val jvm = (project in file("jvm"))
       "-Dspark.ui.enabled=false",
       "-Duser.timezone=UTC"
     ),
-    Test / parallelExecution := false,
+    Test / parallelExecution := true, // the two groups; the suites of a group run one after the other
+    Test / testGrouping := {
+      val options = (Test / forkOptions).value
+      val classes = new java.net.URLClassLoader(
+        (Test / fullClasspath).value.files.map(_.toURI.toURL).toArray,
+        ClassLoader.getPlatformClassLoader
+      )
+      val sparkSuite = classes.loadClass("org.apache.spark.sql.test.SharedSparkSessionBase")
+      val (withSpark, withoutSpark) = (Test / definedTests).value
+        .partition(test => sparkSuite.isAssignableFrom(classes.loadClass(test.name)))
+      Seq("with Spark" -> withSpark, "without Spark" -> withoutSpark).map { case (name, tests) =>
+        Tests.Group(name, tests, Tests.SubProcess(options))
+      }
+    },
     Test / testOptions += Tests.Argument(TestFrameworks.ScalaTest, "-oDF")
   )
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import sys
 import textwrap
 from collections import Counter
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from processes import PACKAGE, QUICK_START, Run, run_command, spark_environment
 from pyspark import cloudpickle
 from pytest_spark.config import SparkConfigBuilder
@@ -21,9 +23,14 @@ from headwater.testing import stream
 
 __all__ = ["stream"]
 
+settings.register_profile("tests", deadline=None)  # how long an example takes depends on the machine
+settings.load_profile("tests")
+
 
 @pytest.hookimpl(trylast=True)  # after pytest-spark has made its configuration of `spark_options`
 def pytest_configure() -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job; programs under test inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_START)
     try:
@@ -33,9 +40,20 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with most slow tests first: the last one to run would have no other beside it."""
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: -slow[item.path])
+    """Marks the tests that need Spark, and puts the files with most of them first.
+
+    A file is run by one worker. A long one that begins last would keep the others waiting.
+    """
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if "own_spark" in fixtures:
+            item.add_marker("process")
+        elif "spark_session" in fixtures or "stream" in fixtures:
+            item.add_marker("spark")
+    marked = Counter(
+        item.path for item in items for name in ("spark", "process") if item.get_closest_marker(name)
+    )
+    items.sort(key=lambda item: -marked[item.path])
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -67,8 +85,14 @@ def clean_env() -> dict[str, str]:
 
 
 @pytest.fixture
-def run(clean_env: dict[str, str], tmp_path: Path) -> Run:
-    """Run a Python script that calls `report(value)` once; gives that value. A failure shows the log."""
+def own_spark(clean_env: dict[str, str]) -> dict[str, str]:
+    """For scripts that start Spark. A test that uses this fixture, or `run`, is marked `process`."""
+    return clean_env
+
+
+@pytest.fixture
+def run(own_spark: dict[str, str], tmp_path: Path) -> Run:
+    """Runs a Python script that calls `report(value)` once; returns that value. A failure shows the log."""
 
     def run_script(
         script: str, *, env: dict[str, str] | None = None, command: list[str] | None = None
@@ -76,7 +100,7 @@ def run(clean_env: dict[str, str], tmp_path: Path) -> Run:
         answer, file = tmp_path / "answer.json", tmp_path / "script.py"
         answer.unlink(missing_ok=True)
         file.write_text(_HEAD.format(answer=str(answer)) + textwrap.dedent(script), encoding="utf-8")
-        run_command([*(command or [sys.executable]), str(file)], {**clean_env, **(env or {})}, tmp_path)
+        run_command([*(command or [sys.executable]), str(file)], {**own_spark, **(env or {})}, tmp_path)
         return json.loads(answer.read_text(encoding="utf-8"))
 
     return run_script

@@ -1,6 +1,6 @@
-"""Pages of Markdown taken apart: code blocks, headings, links. As a program, it runs the Python of a page.
+"""Parses Markdown pages into code blocks, headings and links. As a program, it runs the Python of pages.
 
-A block says by its language how it is checked, and an HTML comment on the line before its fence may say more:
+The language of a block says how it is checked, and an HTML comment on the line before its fence may say more:
 
     <!-- from path/in/the/repository -->   the block's lines stand in that file, one after the other
     <!-- output -->                        the block is what the python or shell block before it printed;
@@ -12,12 +12,23 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
+import os
 import re
+import shutil
 import sys
+import threading
+import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater import registry
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LANGUAGES = {"python", "shell", "scala", "text", "json", "makefile", "mermaid"}
 
@@ -161,8 +172,12 @@ def drawing_errors(text: str) -> Iterator[str]:
     yield from (line for line in map(str.strip, rest) if line and not _MERMAID[kind].fullmatch(line))
 
 
-def run_python(page: Path, answer: Path) -> None:
-    """Runs the page's python blocks in order, in one namespace. Leaves what each printed, by its line."""
+class BlockError(Exception):
+    """A block of a page raised an error."""
+
+
+def run_python(page: Path) -> dict[int, str]:
+    """Runs the page's python blocks in order, in one namespace. Returns what each printed, by its line."""
     namespace: dict[str, object] = {"__name__": "__main__"}
     printed: dict[int, str] = {}
     for block in blocks(page):
@@ -173,12 +188,97 @@ def run_python(page: Path, answer: Path) -> None:
         try:
             with contextlib.redirect_stdout(out):
                 exec(code, namespace)
-        except BaseException:
-            traceback.print_exc()
-            sys.exit(f"{block} failed; it had printed:\n{out.getvalue()}")
+        except BaseException as error:
+            raise BlockError(f"{block} failed; it had printed:\n{out.getvalue()}") from error
         printed[block.line] = out.getvalue()
-    answer.write_text(json.dumps(printed), encoding="utf-8")
+    return printed
+
+
+def serve(requests: Iterable[str], spark: SparkSession | None) -> None:
+    """Runs one page for each line of `requests`: a JSON object with the page and the file for the reply.
+
+    With a session, the pages share its JVM, and none of them sees what the others did.
+    """
+    for line in requests:
+        request = json.loads(line)
+        reply = Path(request["reply"])
+        outcome: dict[str, object]
+        try:
+            with isolated(spark):
+                outcome = {"printed": run_python(Path(request["page"]))}
+        except BaseException:
+            outcome = {"error": traceback.format_exc()}
+        unfinished = reply.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(outcome), encoding="utf-8")
+        unfinished.replace(reply)
+
+
+@contextlib.contextmanager
+def isolated(spark: SparkSession | None) -> Iterator[None]:
+    """Undoes what a page does to its process, its folder and Spark. Fails if the page leaves a query running.
+
+    The folder is the same for all pages: a JVM cannot change the one to which relative paths belong.
+    """
+    folder = Path.cwd()
+    environment, path, modules = dict(os.environ), list(sys.path), set(sys.modules)
+    logger = logging.getLogger()
+    logging_state = logger.level, list(logger.handlers)
+    sources = dict(registry._sources)
+    page_session = _become_default(spark.newSession()) if spark else None
+    try:
+        yield
+        if page_session is not None:
+            _check_nothing_runs(page_session)
+    finally:
+        if spark is not None and page_session is not None:
+            for query in page_session.streams.active:
+                query.stop()
+            _become_default(spark)
+        os.chdir(folder)
+        for file in folder.iterdir():
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.path[:] = path
+        _forget(folder, set(sys.modules) - modules)
+        logger.level, logger.handlers[:] = logging_state
+        registry._sources.clear()
+        registry._sources.update(sources)
+
+
+def _forget(folder: Path, modules: set[str]) -> None:
+    """Forgets modules of the page's folder, and the built-in sources, which register when imported."""
+    for name in modules:
+        file = getattr(sys.modules[name], "__file__", None)
+        if name.startswith("headwater.sources") or (file and Path(file).resolve().is_relative_to(folder)):
+            del sys.modules[name]
+    if "headwater.sources" in modules:
+        del sys.modules["headwater"].sources  # type: ignore[attr-defined]
+
+
+def _become_default(spark: SparkSession) -> SparkSession:
+    """Makes this the session that `getOrCreate` returns. Each has its own views, settings and formats."""
+    session: Any = spark
+    type(session)._instantiatedSession = type(session)._activeSession = session
+    java = type(session)._get_j_spark_session_class(session._jvm)
+    java.setDefaultSession(session._jsparkSession)
+    java.setActiveSession(session._jsparkSession)
+    return spark
+
+
+def _check_nothing_runs(spark: SparkSession) -> None:
+    active = [query.name or query.id for query in spark.streams.active]
+    assert not active, f"the page leaves queries running: {active}"
+    end = time.monotonic() + 15
+    while feeds := [t.name for t in threading.enumerate() if t.name.startswith("headwater-feed")]:
+        assert time.monotonic() < end, f"the page leaves threads running: {feeds}"
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":
-    run_python(Path(sys.argv[1]), Path(sys.argv[2]))
+    from headwater import session
+
+    requests = os.fdopen(os.dup(sys.stdin.fileno()), encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())  # for the programs that a page starts
+    os.chdir(sys.argv[1])
+    serve(requests, session() if "--share-session" in sys.argv else None)

@@ -100,12 +100,14 @@ class Process:
 
 
 @contextmanager
-def running(command: Sequence[str], log: Path, env: Mapping[str, str]) -> Iterator[Process]:
+def running(
+    command: Sequence[str], log: Path, env: Mapping[str, str], *, stdin: int = subprocess.DEVNULL
+) -> Iterator[Process]:
     """Runs a command while the block lasts; afterwards it and all that it started are gone."""
     with log.open("wb") as out, default_sigint():
         popen = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=out,
             stderr=subprocess.STDOUT,
             env=dict(env),

@@ -100,6 +100,8 @@ def unmade() -> None:
     pass
 '''
 
+INTERNAL = {f"headwater.{name}" for name in ("cli", "rows", "runtime", "spark")}
+
 ENTRY = """
 `Box(value: int)`
 
@@ -157,8 +159,9 @@ def test_every_public_name_is_on_the_page_with_an_example(module: str) -> None:
 
 def test_every_module_with_public_names_is_on_the_page() -> None:
     package = Path(hw.__file__).parent
-    rooms = [f"headwater.{file.parent.name}" for file in package.glob("[a-z]*/__init__.py")]
-    assert sorted(MODULES) == sorted(["headwater", *rooms])
+    packages = {f"headwater.{file.parent.name}" for file in package.glob("[a-z]*/__init__.py")}
+    assert {*MODULES} == {"headwater", *packages} - INTERNAL
+    assert packages >= INTERNAL
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -217,9 +220,8 @@ def test_a_page_that_is_out_of_date_fails_the_check(tmp_path: Path, monkeypatch:
     assert api_reference.main() == 0
     monkeypatch.setattr(sys, "argv", ["api_reference.py", "--check"])
     assert api_reference.main() == 0
-    page.write_text(
-        page.read_text(encoding="utf-8").replace("Rows, and the cursor", "Rows"), encoding="utf-8"
-    )
+    entry, _, rest = page.read_text(encoding="utf-8").rpartition("\n### ")
+    page.write_text(f"{entry}\n### another {rest}", encoding="utf-8")
     assert api_reference.main() == 1
     page.unlink()
     assert api_reference.main() == 1

@@ -88,6 +88,7 @@ def test_a_wrong_java_home_is_named_with_the_remedy(tmp_path: Path) -> None:
     assert "Install a JDK 17" in done.stderr
 
 
+@pytest.mark.process  # Ivy fetches the launcher
 def test_a_launcher_that_is_fetched_with_another_hash_is_removed(tmp_path: Path) -> None:
     version = (ROOT / "project/build.properties").read_text().partition("sbt.version=")[2].split()[0]
     launcher = tmp_path / f"sbt-launch-{version}.jar"

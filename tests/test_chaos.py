@@ -156,7 +156,7 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
         yield Harness(tmp_path, Path(temporary))
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("query", ["numbers", "shards"])
 def test_rows_survive_kill_9_before_and_after_the_sink(query: str, harness: Harness) -> None:
     """`make chaos` has every moment, many times over."""
@@ -178,7 +178,7 @@ def test_rows_survive_kill_9_before_and_after_the_sink(query: str, harness: Harn
     assert verdicts[query].rerun > 0
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_rows_in_memory_do_not_survive_and_the_oracle_sees_it(harness: Harness, tmp_path: Path) -> None:
     forgetful = Harness(harness.folder, harness.temporary, durability="memory")
     forgetful.play(plan(0, sink.BEFORE, "numbers", random.Random(7)))
@@ -194,7 +194,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield started
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("whom", "reason"), [("executor", "ExecutorLostFailure"), ("worker", "ExceptionFailure")]
 )

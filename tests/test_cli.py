@@ -51,8 +51,8 @@ def test_without_a_command_the_usage_is_shown(clean_env: dict[str, str], tmp_pat
     assert "usage: headwater" in done.stderr
 
 
-def test_doctor_finds_nothing_wrong_here(clean_env: dict[str, str], tmp_path: Path, jar: Path) -> None:
-    done = headwater("doctor", env=clean_env, cwd=tmp_path)
+def test_doctor_finds_nothing_wrong_here(own_spark: dict[str, str], tmp_path: Path, jar: Path) -> None:
+    done = headwater("doctor", env=own_spark, cwd=tmp_path)
     assert failures(done) == []
     for message in (
         f"Java {find_java().version} (",

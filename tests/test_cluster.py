@@ -18,7 +18,7 @@ from words import words
 
 import headwater as hw
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 LENGTH, ROWS_PER_BATCH, BATCHES, SEED = 1024, 1000, 5, 7  # as in apps/cluster_reader.py
 

@@ -14,7 +14,7 @@ import pytest
 from processes import APPS, JAR, QUIET, SUBMIT, running, spark_environment
 from words import words
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 
 @contextmanager

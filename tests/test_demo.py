@@ -14,7 +14,7 @@ from processes import ROOT, running
 DEMO = ROOT / "examples" / "demo.py"
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_the_demo_kills_its_query_and_finds_nothing_lost_or_repeated(
     clean_env: dict[str, str], tmp_path: Path
 ) -> None:

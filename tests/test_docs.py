@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import docs
 import pytest
 from docs import Block, PageError
-from processes import JAR, ROOT, SPARK_HOME, running, spark_environment, wait_until
+from processes import JAR, ROOT, SPARK_HOME, Process, running, spark_environment, wait_until
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
@@ -21,7 +23,9 @@ from headwater.sources import random_alpha
 
 README = ROOT / "README.md"
 OPTIONS = ROOT / "wiki" / "Options-and-metrics.md"
-OTHERS = [ROOT / "CHANGELOG.md", ROOT / "python" / "README.md", ROOT / "examples" / "README.md"]
+OTHERS = [
+    ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "python/README.md", "examples/README.md")
+]
 PAGES = [README, *OTHERS, *sorted((ROOT / "wiki").glob("*.md"))]
 TIMEOUT = 300
 
@@ -54,42 +58,187 @@ def environment(**more: str) -> dict[str, str]:
     return env | {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}"}
 
 
-PYTHON_PAGES = [
-    page for page in PAGES if any(b.language == "python" and not b.quoted for b in docs.blocks(page))
-]
+def has_python(page: Path) -> bool:
+    return any(block.language == "python" and not block.quoted for block in docs.blocks(page))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PYTHON_PAGES, ids=name)
-def test_the_python_of_a_page_runs_and_prints_what_it_says(page: Path, tmp_path: Path) -> None:
-    answer = tmp_path / "answer.json"
-    env = environment(PYSPARK_SUBMIT_ARGS="--conf spark.ui.enabled=false pyspark-shell")
-    command = [sys.executable, str(ROOT / "tests" / "docs.py"), str(page), str(answer)]
-    with running(command, tmp_path / "page.log", env) as process:
-        process.wait(TIMEOUT)
-    printed = json.loads(answer.read_text(encoding="utf-8"))
+PYTHON_PAGES = [page for page in PAGES if has_python(page)]
+
+# Pages that must start Spark themselves. The others share one JVM, each with a session of its own.
+OWN_JVM = {
+    README,  # runs as a reader runs it, from the first line
+    ROOT / "wiki" / "Class-loaders-and-jars.md",  # starts without the jar
+    ROOT / "wiki" / "Registering-a-format.md",  # starts without the jar
+    ROOT / "wiki" / "Security.md",  # sets options of the JVM
+}
+
+
+class PageRunner:
+    """A process that runs the Python of pages. It starts with the first page, and after one that hung."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._folder = folder
+        (folder / "cwd").mkdir()
+        self._command = [sys.executable, str(ROOT / "tests" / "docs.py"), str(folder / "cwd"), *arguments]
+        self._running = ExitStack()
+        self._process: Process | None = None
+        self._count = 0
+
+    def run(self, page: Path) -> dict[str, str]:
+        """Returns what each block printed, by its line."""
+        process = self._process or self._start()
+        self._count += 1
+        logged, reply = len(process.output), self._folder / f"{self._count}.json"
+        request = {"page": str(page), "reply": str(reply)}
+        try:
+            assert process.popen.stdin is not None
+            process.popen.stdin.write(json.dumps(request).encode() + b"\n")
+            process.popen.stdin.flush()
+            process.until(f"the end of {page}", reply.exists, TIMEOUT)
+        except (AssertionError, OSError):
+            self.close()
+            raise
+        outcome = json.loads(reply.read_text(encoding="utf-8"))
+        assert "error" not in outcome, f"{outcome['error']}\n{process.output[logged:][-8000:]}"
+        return outcome["printed"]
+
+    def _start(self) -> Process:
+        env = environment(PYSPARK_SUBMIT_ARGS="--conf spark.ui.enabled=false pyspark-shell")
+        log = self._folder / "pages.log"
+        self._process = self._running.enter_context(running(self._command, log, env, stdin=subprocess.PIPE))
+        return self._process
+
+    def close(self) -> None:
+        self._process = None
+        self._running.close()
+
+
+@pytest.fixture(scope="module")
+def shared_runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageRunner]:
+    runner = PageRunner(tmp_path_factory.mktemp("pages"), "--share-session")
+    yield runner
+    runner.close()
+
+
+def check_page(page: Path, printed: dict[str, str]) -> None:
     for block in docs.blocks(page):
         if str(block.line) in printed:
             compare(block, printed[str(block.line)])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", [b for b in by_language("shell") if not b.quoted], ids=name)
+@pytest.mark.spark
+@pytest.mark.parametrize("page", [page for page in PYTHON_PAGES if page not in OWN_JVM], ids=name)
+def test_the_python_of_a_page_runs_and_prints_what_the_page_says(
+    page: Path, shared_runner: PageRunner
+) -> None:
+    check_page(page, shared_runner.run(page))
+
+
+LEAVES = """```python
+import os, sys, logging
+from pathlib import Path
+import headwater as hw
+import headwater.sources
+from pyspark.sql import SparkSession
+
+@hw.source("n LONG")
+def left_behind():
+    yield 1
+
+spark = hw.session(SparkSession.builder.config("spark.sql.shuffle.partitions", 3))
+spark.range(1).createOrReplaceTempView("left_view")
+os.environ["LEFT"] = "1"
+Path("left.py").write_text("")
+sys.path.insert(0, ".")
+import left
+logging.getLogger().setLevel(1)
+left_name = 1
+```
+"""
+LOOKS = """```python
+import os, sys, logging
+from pathlib import Path
+import headwater as hw
+
+spark = hw.session()
+print("left_name" in globals(), "LEFT" in os.environ, [str(file) for file in Path().iterdir()])
+print("left" in sys.modules, "." in sys.path, "headwater.sources.sse" in sys.modules)
+print(spark.catalog.listTables(), spark.conf.get("spark.sql.shuffle.partitions"), logging.getLogger().level)
+print([source.name for source in hw.registered() if source.name == "left_behind"])
+```
+"""
+
+RUNS_ON = """
+import headwater as hw
+hw.session().readStream.format("rate").load().writeStream.format("noop").queryName("left").start()
+"""
+
+
+@pytest.mark.spark
+def test_a_page_sees_nothing_of_the_one_before_it(shared_runner: PageRunner, tmp_path: Path) -> None:
+    pages = {name: tmp_path / f"{name}.md" for name in ("before", "leaves", "looks")}
+    pages["before"].write_text(LOOKS)
+    pages["leaves"].write_text(LEAVES)
+    pages["looks"].write_text(LOOKS)
+    before = shared_runner.run(pages["before"])
+    shared_runner.run(pages["leaves"])
+    assert shared_runner.run(pages["looks"]) == before
+    (printed,) = before.values()
+    assert printed.startswith("False False []\nFalse False False\n[] ")
+
+
+@pytest.mark.spark
+def test_a_page_that_leaves_a_query_running_fails(shared_runner: PageRunner, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"```python\n{RUNS_ON}\n```\n")
+    with pytest.raises(AssertionError, match=r"the page leaves queries running: \['left'\]"):
+        shared_runner.run(page)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("page", sorted(OWN_JVM), ids=name)
+def test_a_page_that_starts_spark_itself_prints_what_it_says(page: Path, tmp_path: Path) -> None:
+    runner = PageRunner(tmp_path)
+    try:
+        check_page(page, runner.run(page))
+    finally:
+        runner.close()
+
+
+STARTS_SPARK = re.compile(r"spark-submit|headwater doctor$|python examples/", re.MULTILINE)
+
+
+def shell_blocks(*, start_spark: bool) -> list[Block]:
+    blocks = [block for block in by_language("shell") if not block.quoted]
+    return [block for block in blocks if bool(STARTS_SPARK.search(block.text)) == start_spark]
+
+
+@pytest.mark.parametrize("block", shell_blocks(start_spark=False), ids=name)
 def test_shell_commands_run(block: Block, tmp_path: Path) -> None:
+    run_shell(block, tmp_path)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("block", shell_blocks(start_spark=True), ids=name)
+def test_shell_commands_that_start_spark_run(block: Block, tmp_path: Path) -> None:
+    run_shell(block, tmp_path)
+
+
+def run_shell(block: Block, folder: Path) -> None:
     lines = []
     for line in block.text.splitlines():
         target = re.match(r"make +([a-z-]+)", line)
-        if target and target[1] != "help":  # it would begin this very test again: that it exists is enough
+        if target and target[1] != "help":  # it could start this very test again: that it exists is enough
             assert target[1] in TARGETS, f"{block}: the Makefile has no target '{target[1]}'"
         else:
             lines.append(line)
-    script = tmp_path / "block.sh"
+    script = folder / "block.sh"
     script.write_text("\n".join([f"cd '{ROOT}'", *lines]), encoding="utf-8")
-    with running(["bash", "-e", str(script)], tmp_path / "block.log", environment()) as process:
+    with running(["bash", "-e", str(script)], folder / "block.log", environment()) as process:
         compare(block, process.wait(TIMEOUT))
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("block", [b for b in by_language("scala") if not b.quoted], ids=name)
 def test_scala_runs_in_the_spark_shell(block: Block, tmp_path: Path) -> None:
     script = tmp_path / "block.scala"

@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 from processes import APPS, JAR, QUIET, SUBMIT, Process, Run, running, spark_environment, wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 SOURCE = """
     import itertools, socket

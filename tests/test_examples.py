@@ -41,7 +41,7 @@ def env(clean_env: dict[str, str]) -> dict[str, str]:
 # The programs
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("example", "row"),
     [("hello.py", r"\| *8\| +64\|"), ("rsvps.py", r"\|(yes|no) *\|\d +\|\S.*\|\S")],
@@ -52,7 +52,7 @@ def test_rows_are_shown_in_the_console(example: str, row: str, env: dict[str, st
         process.until("a row", lambda: re.search(row, process.output), 120)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_rsvps_to_json_goes_on_after_a_kill_without_gap_or_repeat(
     env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -73,7 +73,7 @@ def test_rsvps_to_json_goes_on_after_a_kill_without_gap_or_repeat(
     assert Counter(before) <= Counter(found)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_rsvps_to_json_shows_with_a_simulator_that_it_goes_on(env: dict[str, str], tmp_path: Path) -> None:
     begin = command("rsvps_to_json.py", "out", "--seconds", "16")
     with running(begin, tmp_path / "example.log", env) as process:
@@ -91,7 +91,7 @@ def written_rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in paths for line in Path(urlsplit(path).path).read_text().splitlines()]
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_trending_topics_are_those_with_the_most_rsvps(env: dict[str, str], tmp_path: Path) -> None:
     """Nine seconds of RSVPs close the two windows that end two seconds or more before the last of them."""
     with RsvpSim(seed=3, rate=0, count=9000, start=NOON) as sim:
@@ -117,7 +117,7 @@ def top_topics(records: list[dict[str, Any]], start: int, end: int) -> Iterator[
     yield from (f"  {rank}. {topic:<24}{count:>5}" for rank, (topic, count) in enumerate(most, 1))
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_the_dashboard_counts_edits_of_people_and_bots_and_no_canaries(
     env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -148,7 +148,7 @@ def edits(records: list[dict[str, Any]]) -> tuple[Counter[str], Counter[str]]:
     return by[0], by[1]
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_parquet_has_each_row_once_though_the_killed_batch_has_left_files(
     env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -162,7 +162,7 @@ def test_parquet_has_each_row_once_though_the_killed_batch_has_left_files(
     assert "\n8000 rows: lost 0, repeated or invented 0\n" in said
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("old", "new", "said", "status"),
     [
@@ -180,7 +180,7 @@ def test_the_websocket_example_tells_whether_events_are_lost_or_repeated(
     assert f"\n{said}" in process.output
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("old", "new", "rows", "status"),
     [("", "", "8000 rows", 0), ("file.seek(start - 1)", "file.seek(start)", r"\d+ rows", 1)],
@@ -199,7 +199,7 @@ def test_the_folder_log_tells_whether_lines_are_lost_or_repeated(
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("old", "new", "rows", "status"),
     [
@@ -221,7 +221,7 @@ def test_the_redis_example_tells_whether_entries_are_lost_or_repeated(
     assert PASSWORD not in process.output
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_the_redis_example_brings_its_own_redis(env: dict[str, str], tmp_path: Path) -> None:
     redis_program()
     with running(command("redis_streams.py"), tmp_path / "example.log", env) as process:
@@ -243,7 +243,7 @@ def notebook() -> Any:
     return nbformat.read(NOTEBOOK, as_version=4)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_the_notebook_runs_from_top_to_bottom(notebook: Any, env: dict[str, str], tmp_path: Path) -> None:
     client = NotebookClient(notebook, timeout=180, resources={"metadata": {"path": str(tmp_path)}})
     client.execute(env={**env, "TMPDIR": str(tmp_path)})

@@ -185,6 +185,7 @@ def test_restarts_of_the_query_lose_and_repeat_nothing(spark_session: SparkSessi
     """Each query reads up to a stall; the next one finds its connection cut before it comes to another."""
     stalls = [Stall(after) for after in (50, 150, 250)]
     faults = [Cut(40), CutMidRecord(130), Repeat(170), Reset(200), CutMidCharacter(260)]
+    hw.attach(spark_session)
     checkpoint = Checkpointed(spark_session, tmp_path)
     checkpoint.sink.columns = ["rsvp"]
     with RsvpSim(seed=6, rate=0, count=400, faults=[*faults, *stalls]) as sim:
@@ -288,6 +289,7 @@ def test_what_the_server_refuses_for_good_fails_at_once() -> None:
 def test_without_a_url_the_error_says_that_the_public_feed_is_gone(spark_session: SparkSession) -> None:
     with pytest.raises(ValueError, match=r"shut its public feed down.*headwater sim rsvp"):
         meetup_rsvp()
+    hw.attach(spark_session)
     with pytest.raises(Exception, match=r"shut its public feed down.*headwater sim rsvp"):
         spark_session.readStream.format("meetup_rsvp").load()
 

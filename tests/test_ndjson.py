@@ -304,6 +304,7 @@ def test_an_available_now_query_ends_when_all_was_read(stream: Callable[..., Run
 
 
 def test_a_query_takes_the_format_and_its_options(spark_session: SparkSession) -> None:
+    hw.attach(spark_session)
     with serving(gone) as server:
         reader = (
             spark_session.readStream.format("ndjson")

@@ -469,7 +469,6 @@ def test_a_stop_ends_the_watch_and_leaves_no_thread(upstream: Upstream, stream: 
     )
 
 
-@pytest.mark.slow
 def test_workers_without_headwater_report_how_to_fix_it(run: Run, tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()

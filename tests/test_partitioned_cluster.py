@@ -17,7 +17,7 @@ from chaos.rounds import TESTS
 from cluster import Cluster, events, standalone_cluster
 from processes import APPS, Process, kill_group, running, spark_environment
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 ROWS_PER_BATCH, BATCHES, HELD_BATCH = 1000, 5, 2  # as in apps/partitioned_on_cluster.py
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"

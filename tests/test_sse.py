@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from servers import starlette_server
 from test_log import Checkpointed
 
+import headwater as hw
 from headwater.http import HttpError
 from headwater.sources import sse
 from headwater.sources.sse_events import IDS, Events, EventStream, parse_uniform
@@ -529,6 +530,7 @@ def test_bad_rows_of_a_query_go_by_its_policy(stream: Callable[..., RunningStrea
 
 
 def test_a_query_takes_the_format_and_the_schema_of_spark(spark_session: SparkSession) -> None:
+    hw.attach(spark_session)
     with serving(lambda e: e.stream(KIND, b'data: {"n": 1}\n\n'), gone) as server:
         reader = spark_session.readStream.format("sse").schema("n INT").option("decode", "json")
         assert reader.option("url", server.url).load().schema.simpleString() == "struct<n:int>"

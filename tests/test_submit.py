@@ -9,6 +9,8 @@ import pytest
 from processes import EXAMPLES_JAR, JAR, QUIET, ROOT, SUBMIT, running, spark_environment, submit
 from words import ALPHABET, last_seq, written_rows
 
+pytestmark = pytest.mark.process
+
 LOCAL = ["--master", "local[2]", "--jars", str(JAR)]
 SCALA_APP = ["--class", "RandomAlphaApp", str(EXAMPLES_JAR)]
 PYTHON_APP = [str(ROOT / "examples" / "random_alpha_app.py")]

@@ -17,7 +17,7 @@ from processes import PACKAGE, run_command, running
 
 import headwater as hw
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("wheel")]  # one worker: it is built once
 
 QUERY = """
 import headwater as hw
