@@ -2,7 +2,7 @@ package headwater.core
 
 import javax.annotation.concurrent.GuardedBy
 
-import scala.concurrent.duration.Deadline
+import scala.concurrent.duration._
 import scala.util.control.NonFatal
 
 import headwater.buffer.Buffer
@@ -43,7 +43,7 @@ private[headwater] final class FeedThread(feed: Feed, store: Store, name: String
     }
     store.buffer.close()
     if (first) {
-      try feed.close(deadline)
+      try feed.close(deadline - FeedThread.EndTime)
       catch { case NonFatal(e) => logWarning(s"$name: closing the feed failed", e) }
     }
     thread.interrupt()
@@ -77,4 +77,10 @@ private[headwater] final class FeedThread(feed: Feed, store: Store, name: String
       logError(s"$name: the feed failed", e)
     }
   }
+}
+
+private object FeedThread {
+
+  /** What is left of a stop for the thread itself, after its feed was closed. */
+  private val EndTime = 250.millis
 }

@@ -75,7 +75,7 @@ class RandomAlphaProviderSuite extends StreamTest with TableDrivenPropertyChecks
       ),
       (
         Seq("len" -> "5", "seed" -> "1.5"),
-        "Option 'seed' of source 'random_alpha' is '1.5', it must be a whole"
+        "Option 'seed' of source 'random_alpha' is '1.5', it must be an integer"
       ),
       (
         Seq("len" -> "5", "Sead" -> "1"),

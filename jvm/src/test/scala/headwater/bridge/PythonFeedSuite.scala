@@ -351,7 +351,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
         f.inBuffer() { (thread, _) =>
           (0 to 2).foreach(f.shard(_))
           val took = millis(assert(thread.stop(4000.millis.fromNow)))
-          assert(took >= 3000 && took <= 4000, "Python itself takes up to 3 s")
+          assert(took >= 3000 && took <= 4000, "the thread has the rest")
           assert(f.threads.isEmpty)
         }
         (0 to 2).foreach { i =>

@@ -14,8 +14,9 @@ import org.apache.spark.api.python.{PythonEvalType, SimplePythonFunction}
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{classic, Column, DataFrame, SparkSession}
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.PythonUDF
+import org.apache.spark.sql.classic.ExpressionUtils
 import org.apache.spark.sql.execution.{RDDScanExec, SparkPlan}
-import org.apache.spark.sql.execution.python.UserDefinedPythonFunction
 import org.apache.spark.sql.functions.col
 import org.apache.spark.sql.types.{BinaryType, StringType, StructType}
 import org.apache.spark.sql.util.ArrowUtils
@@ -78,13 +79,17 @@ final class PartitionFrames(
       accumulator = null // for accumulators of PySpark's own, which a reader cannot have
     )
     val output = new StructType().add("report", StringType).add("rows", BinaryType)
-    UserDefinedPythonFunction(
-      "headwater",
-      function,
-      output,
-      PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
-      udfDeterministic = true
-    )(col("task"))
+    // Not through UserDefinedPythonFunction, whose constructor differs between Spark versions.
+    ExpressionUtils.column(
+      PythonUDF(
+        "headwater",
+        function,
+        output,
+        Seq(ExpressionUtils.expression(col("task"))),
+        PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
+        udfDeterministic = true
+      )
+    )
   }
 
   def of(batch: PartitionedBatch): DataFrame = {
