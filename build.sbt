@@ -56,7 +56,9 @@ lazy val jvm = (project in file("jvm"))
     Compile / resourceGenerators += Def.task {
       val file = (Compile / resourceManaged).value / "headwater" / "version.properties"
       IO.write(file, s"version=${version.value}\n")
-      Seq(file)
+      val options = (Compile / resourceManaged).value / "headwater" / "options.json"
+      IO.copyFile(new File("python/headwater/options.json"), options)
+      Seq(file, options)
     }.taskValue,
     Test / fork := true,
     Test / javaOptions ++= sparkModuleOptions ++ Seq(

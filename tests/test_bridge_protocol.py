@@ -170,7 +170,7 @@ def test_the_handshake_sends_secret_and_role_and_expects_ok(tmp_path: Path, resp
             with pytest.raises((ConnectionError, EOFError)):
                 address.connect("feed 7.0")
         accepting.join(10)
-    assert received == [b"headwater hush feed 7.0\n"]
+    assert received == [b"headwater 1 hush feed 7.0\n"]
     assert "hush" not in repr(address)
 
 

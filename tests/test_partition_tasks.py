@@ -32,7 +32,6 @@ from headwater.definition import schema_of_source
 from headwater.runtime.protocol import WatchRequest
 from headwater.runtime.tasks import TASK_BYTES, RangeReader, ReaderSpec, task_function
 from headwater.schema import arrow_schema
-from headwater.spark.py4j import Driver
 
 Ranges = list[tuple[Any, int, int]]
 
@@ -583,8 +582,7 @@ def frame(spark: SparkSession, source: Any, *each: Ranges, **policies: Any) -> D
     """As the JVM makes it: a row for each task, and a task for each row."""
     rows = [(task,) for batch in tasks(*each) for task in batch.column(0).to_pylist()]
     tasks_frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, len(rows)), "task STRING")
-    column = Driver.task_column(task_function(source, request(**policies)))
-    return DataFrame(tasks_frame._jdf.mapInArrow(column, False, None), spark)
+    return tasks_frame.mapInArrow(task_function(source, request(**policies)), "report STRING, rows BINARY")
 
 
 @pytest.mark.usefixtures("by_value")

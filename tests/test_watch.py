@@ -5,7 +5,9 @@ Imports private modules: a test plays the JVM, and so sees every version that is
 
 from __future__ import annotations
 
+import base64
 import json
+import pickle
 import re
 import socket
 import struct
@@ -25,6 +27,7 @@ import headwater.sources  # registered before a test of another file replaces th
 from headwater.runtime.host import Host
 from headwater.runtime.partitions import PartitionWatch, Positions, WatchFailed
 from headwater.runtime.protocol import Address, StartFrom, WatchRequest
+from headwater.runtime.tasks import WorkerPython
 from headwater.runtime.threads import Deadline
 
 SOON = 30.0
@@ -586,7 +589,7 @@ def test_an_error_in_init_fails_the_watch(world: World, start: Start) -> None:
     [
         (
             {"": (0, 1)},
-            r"partitions\(\): ValueError: partitions\(\) returned the key '' of type str; it must return unique",
+            r"partitions\(\): ValueError: partitions\(\) returned the key '' of type str; it must return",
         ),
         (
             {"a": (-1, 5)},
@@ -762,13 +765,12 @@ class Jvm:
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
         self._requests = 0
-        self.task_functions: list[tuple[str, Any]] = []
         self.host: Any = None
 
     def accept(self) -> None:
         self._connection, _ = self._listener.accept()
         self._connection.settimeout(SOON)
-        assert self._connection.makefile("rb").readline() == b"headwater secret control\n"
+        assert self._connection.makefile("rb").readline() == b"headwater 1 secret control\n"
         self._connection.sendall(b"ok\n")
 
     def send(self, kind: str, **fields: Any) -> int:
@@ -807,7 +809,7 @@ def jvm(tmp_path: Path) -> Iterator[Jvm]:
         accepting = threading.Thread(target=jvm.accept)
         accepting.start()
         address = Address(f"unix:{tmp_path / 'bridge'}", "secret")
-        jvm.host = Host(address, lambda feed, function: jvm.task_functions.append((feed, function)))
+        jvm.host = Host(address, lambda: WorkerPython("python3", "3.11", ["more.zip"], {"A": "1"}))
         accepting.join(SOON)
         yield jvm
         jvm.close()
@@ -836,8 +838,11 @@ def test_load_describes_the_source(world: World, jvm: Jvm) -> None:
 
 
 def test_the_jvm_receives_the_task_function_and_then_every_version(world: World, jvm: Jvm) -> None:
-    assert jvm.request("watch", **WATCH) == {"answer": {}}
-    assert [feed for feed, _ in jvm.task_functions] == ["7"]
+    reader = jvm.request("watch", **WATCH)["answer"]["reader"]
+    assert (reader["executable"], reader["version"]) == ("python3", "3.11")
+    assert (reader["includes"], reader["environment"]) == (["more.zip"], {"A": "1"})
+    function, result = pickle.loads(base64.b64decode(reader["function"]))
+    assert (callable(function), result.simpleString()) == (True, "struct<report:string,rows:binary>")
     version = 0
     while True:
         known = jvm.request("positions", feed="7", version=version)["answer"]

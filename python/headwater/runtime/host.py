@@ -7,7 +7,7 @@ import base64
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any
 
@@ -33,15 +33,12 @@ from headwater.runtime.protocol import (
     StopRequest,
     WatchRequest,
 )
-from headwater.runtime.tasks import task_function
+from headwater.runtime.tasks import WorkerPython, reader_message, task_function
 from headwater.runtime.threads import Deadline
 from headwater.schema import arrow_schema
 from headwater.source import PartitionedSource, Source
 
-__all__ = ["Host", "SendTaskFunction"]
-
-SendTaskFunction = Callable[[str, Any], None]
-"""Gives the JVM the function that tasks run to read partitions; the first argument is the id of the feed."""
+__all__ = ["Host"]
 
 
 class Host:
@@ -51,9 +48,10 @@ class Host:
     their own, so that the next request is not held up.
     """
 
-    def __init__(self, address: Address, send_task_function: SendTaskFunction) -> None:
+    def __init__(self, address: Address, worker_python: Callable[[], WorkerPython]) -> None:
+        """`worker_python` tells with which Python Spark's workers read partitions."""
         self._address = address
-        self._send_task_function = send_task_function
+        self._worker_python = worker_python
         self._lock = threading.Lock()
         self._feeds: dict[str, Feed | PartitionWatch] = {}
         self._abandoned: list[Feed | PartitionWatch] = []
@@ -96,7 +94,9 @@ class Host:
 
     def _load(self, request: LoadRequest, reply: Reply) -> None:
         try:
-            reply.send(_describe(request.make_source()))
+            with closing(request.make_source()) as source:
+                description = _describe(source)
+            reply.send(description)
         except OptionError as error:
             reply.fail(str(error), kind="option")
         except Exception as error:
@@ -148,15 +148,15 @@ class Host:
     def _start_watch(self, watch: PartitionWatch, reply: Reply) -> None:
         request = watch.request
         try:
-            source = request.make_source()
-            arrow_schema(schema_of_source(source))  # raises for a column type that is not supported
-            self._send_task_function(request.feed, task_function(source, request))
+            with closing(request.make_source()) as source:
+                arrow_schema(schema_of_source(source))  # raises for a column type that is not supported
+                reader = reader_message(task_function(source, request), self._worker_python())
             watch.start()
         except BaseException as error:
             watch.stop(Deadline.after(DEFAULT_STOP_SECONDS))
             reply.fail(explain(error, request.secrets(), ""))
         else:
-            reply.send({})
+            reply.send({"reader": reader})
 
     def _positions(self, request: PositionsRequest, reply: Reply) -> None:
         watch = self._find_watch(request.feed)

@@ -54,6 +54,10 @@ _log = logging.getLogger("headwater.bridge")
 Message = dict[str, Any]
 
 
+VERSION = 1
+"""Of the handshake, the requests and the feeds' streams; the same number is in the JVM's BridgeServer."""
+
+
 # Connections
 
 
@@ -94,9 +98,18 @@ class Address:
             return connection
 
     def _shake_hands(self, connection: socket.socket, role: str) -> None:
-        """Send the line `headwater SECRET ROLE`; the JVM replies with the line `ok`, or closes."""
-        connection.sendall(f"headwater {self.secret} {role}\n".encode("ascii"))
-        if _read_exactly(connection, 3) != b"ok\n":
+        """Send the line `headwater VERSION SECRET ROLE`.
+
+        The JVM replies with the line `ok`, or with `version N` if it speaks another version, or it closes.
+        """
+        connection.sendall(f"headwater {VERSION} {self.secret} {role}\n".encode("ascii"))
+        response = _read_line(connection)
+        if response.startswith("version "):
+            raise ConnectionError(
+                f"headwater's jar speaks {response} of the protocol, and this Python version {VERSION}; use "
+                "the package and the jar of one release"
+            )
+        if response != "ok":
             raise ConnectionError(f"Spark's JVM refused the connection at {self.endpoint}")
 
 
@@ -169,6 +182,15 @@ class ControlConnection:
 
 
 _LENGTH = struct.Struct(">i")
+_MAX_LINE = 64
+
+
+def _read_line(connection: socket.socket) -> str:
+    """Byte by byte: what follows the line belongs to somebody else. Without the line break."""
+    line = bytearray()
+    while not line.endswith(b"\n") and len(line) < _MAX_LINE:
+        line += _read_exactly(connection, 1)
+    return line.decode("ascii", "replace").rstrip("\n")
 
 
 def _read_exactly(connection: socket.socket, length: int) -> bytes:
@@ -285,9 +307,10 @@ class DurableRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class WatchRequest(FeedRequest):
-    """`watch`: watch the partitions of a partitioned source. The reply is empty.
+    """`watch`: watch the partitions of a partitioned source.
 
-    Fields: those of `open`, and `failOnDataLoss`, `startFrom` and `known`.
+    Fields: those of `open`, and `failOnDataLoss`, `startFrom` and `known`. The reply has `reader`: see
+    `headwater.runtime.tasks.reader_message`.
     """
 
     fail_on_data_loss: bool

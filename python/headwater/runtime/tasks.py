@@ -8,6 +8,7 @@ there.
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import pickle
@@ -38,7 +39,15 @@ from headwater.runtime.protocol import WatchRequest
 from headwater.schema import has_array_rows
 from headwater.source import At, PartitionedSource
 
-__all__ = ["TASK_BYTES", "RangeReader", "ReaderSpec", "load_reader", "task_function"]
+__all__ = [
+    "TASK_BYTES",
+    "RangeReader",
+    "ReaderSpec",
+    "WorkerPython",
+    "load_reader",
+    "reader_message",
+    "task_function",
+]
 
 _log = logging.getLogger("headwater.tasks")
 
@@ -141,6 +150,34 @@ def task_function(
         return load_reader(spec, name, module).read(tasks)
 
     return read
+
+
+@dataclass(frozen=True)
+class WorkerPython:
+    """The Python that Spark's workers run, as PySpark tells it to the JVM with every function."""
+
+    executable: str
+    version: str
+    includes: list[str]
+    """Files that PySpark adds to the path of the workers, from `addPyFile`."""
+    environment: dict[str, str]
+
+
+def reader_message(function: Callable[..., Any], python: WorkerPython) -> dict[str, Any]:
+    """The function for tasks as the JVM gets it: pickled as PySpark pickles functions of `mapInArrow`."""
+    from pyspark.serializers import CloudPickleSerializer
+    from pyspark.sql.types import BinaryType, StringType, StructType
+
+    result = StructType().add("report", StringType()).add("rows", BinaryType())
+    serializer: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
+    command = serializer.dumps((function, result))
+    return {
+        "function": base64.b64encode(command).decode("ascii"),
+        "executable": python.executable,
+        "version": python.version,
+        "includes": python.includes,
+        "environment": python.environment,
+    }
 
 
 def _pickle(source: PartitionedSource, spec: ReaderSpec) -> bytes:

@@ -211,7 +211,7 @@ def connect() -> None:
             )
         if _host is None or not _host.is_alive:
             bridge = _driver.open_bridge(unix=hasattr(socket, "AF_UNIX"))
-            _host = Host(Address(bridge["address"], bridge["secret"]), _driver.send_task_function)
+            _host = Host(Address(bridge["address"], bridge["secret"]), _driver.worker_python)
 
 
 def current() -> tuple[Driver, Host] | None:

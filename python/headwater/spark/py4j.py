@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import HeadwaterError
+from headwater.runtime.tasks import WorkerPython
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,26 +113,15 @@ class Driver:
         except IllegalArgumentException as error:
             raise ValueError(str(error)) from None
 
-    def send_task_function(self, feed: str, function: Any) -> None:
-        """Give the JVM the function that its tasks run to read the partitions of that feed's source."""
-        self._bridge().reader(feed, self.task_column(function))
-
-    @staticmethod
-    def task_column(function: Any) -> Any:
-        """The function as a Java Column over the column `task`, as `DataFrame.mapInArrow` makes it.
-
-        Made here because `mapInArrow` requires pandas, which it does not use.
-        """
-        from pyspark.sql.functions import col
-        from pyspark.sql.types import BinaryType, StringType, StructType
-        from pyspark.sql.udf import UserDefinedFunction
-        from pyspark.util import PythonEvalType
-
-        result = StructType().add("report", StringType()).add("rows", BinaryType())
-        udf = UserDefinedFunction(
-            function, result, name="headwater", evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    def worker_python(self) -> WorkerPython:
+        """The Python of Spark's workers. Read anew each time: files may have been added since."""
+        context = self._context
+        return WorkerPython(
+            executable=str(context.pythonExec),
+            version=str(context.pythonVer),
+            includes=list(context._python_includes or ()),
+            environment=dict(context.environment),
         )
-        return udf(col("task"))._jc
 
     def status(self) -> dict[str, dict[str, Any]]:
         """By the id of a feed: the rows in its buffer, or how far its query has read partitions."""

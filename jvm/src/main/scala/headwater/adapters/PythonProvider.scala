@@ -2,12 +2,15 @@ package headwater.adapters
 
 import java.nio.ByteBuffer
 import java.util.{Base64, UUID}
+import java.util.concurrent.CompletableFuture
 
+import scala.concurrent.duration._
 import scala.jdk.CollectionConverters._
 import scala.util.Try
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
+import headwater.buffer.BufferedStream
 import headwater.bridge.{Bridge, FeedOptions, LoadedSource, PythonFeed, PythonPartitions}
 import headwater.core.{
   BufferedOptions,
@@ -15,6 +18,7 @@ import headwater.core.{
   Durability,
   Feed,
   Json,
+  OptionTable,
   PartitionedOptions,
   PythonOptions,
   SourceOptions,
@@ -23,11 +27,12 @@ import headwater.core.{
   Uninterruptibly
 }
 import headwater.log.{LogStore, Stores}
-import headwater.partition.StartPositions
+import headwater.partition.{PartitionedStream, StartPositions}
 import headwater.{BridgeException, InvalidOptionException}
 import org.apache.arrow.vector.types.pojo.Schema
 import org.apache.spark.sql.{SparkSession, SQLContext}
 import org.apache.spark.sql.execution.streaming.Source
+import org.apache.spark.sql.headwater.{PartitionFrames, StreamingFrames}
 import org.apache.spark.sql.types.{DataType, StructType}
 
 /** The provider of a source written in Python. Python knows its options and its schema and is asked at `load()`,
@@ -45,7 +50,7 @@ abstract class PythonProvider extends StreamProvider {
       providerName: String,
       parameters: Map[String, String]
   ): (String, StructType) = {
-    val loaded = load(schema, parameters)
+    val loaded = load(schema, parameters, Bridge.current.describe)
     (loaded.name, loaded.schema)
   }
 
@@ -56,29 +61,37 @@ abstract class PythonProvider extends StreamProvider {
       providerName: String,
       parameters: Map[String, String]
   ): Source = {
-    val loaded = load(schema, parameters)
+    val loaded = load(schema, parameters, Bridge.current.described)
     val spark = sqlContext.sparkSession
     loaded.options match {
-      case Left(partitioned) => partitionedSource(spark, metadataPath, loaded, partitioned)
-      case Right(feedOptions) =>
-        new BufferedSource(
-          spark,
-          loaded.name,
-          loaded.schema,
-          loaded.arrowSchema,
-          feedOptions.buffered,
-          Stores
-            .opener(
-              spark,
-              metadataPath,
-              feedOptions.buffered,
-              newRun _,
-              logSettings(loaded, feedOptions, spark)
-            ),
-          store => newFeed(loaded, feedOptions, store, spark),
-          loaded.description
-        )
+      case Left(options) => partitionedSource(spark, metadataPath, loaded, options)
+      case Right(options) => feedSource(spark, metadataPath, loaded, options)
     }
+  }
+
+  private def feedSource(
+      spark: SparkSession,
+      folder: String,
+      loaded: LoadedSource,
+      options: FeedOptions
+  ): Source = {
+    val buffered = options.buffered
+    val frames = new StreamingFrames(
+      spark,
+      loaded.description,
+      loaded.schema,
+      loaded.arrowSchema,
+      buffered.failOnDataLoss
+    )
+    val stream = new BufferedStream(
+      loaded.name,
+      loaded.description,
+      buffered,
+      Stores.opener(spark, folder, buffered, newRun _, logSettings(loaded, options, spark)),
+      store => newFeed(loaded, options, store, spark),
+      () => frames.rowsLost
+    )
+    new V1Source(stream, loaded.schema, buffered.limits, frames.of)
   }
 
   private def partitionedSource(
@@ -87,27 +100,24 @@ abstract class PythonProvider extends StreamProvider {
       loaded: LoadedSource,
       options: PartitionedOptions
   ): Source = {
-    lazy val source: PartitionedSource = new PartitionedSource(
+    lazy val stream: PartitionedStream = new PartitionedStream(
       loaded.name,
-      loaded.schema,
+      loaded.description,
       options,
       () => new StartPositions(Stores.files(spark, folder), loaded.name, loaded.identity),
       known =>
-        PythonPartitions
-          .open(
-            spark,
-            loaded,
-            options,
-            openRequest(loaded, options.python, spark),
-            known,
-            newRun(),
-            () => source.offsets
-          ),
+        PythonPartitions.open(
+          options,
+          openRequest(loaded, options.python, spark),
+          known,
+          newRun(),
+          () => stream.offsets
+        ),
       loaded.hasGaps,
-      () => spark.sparkContext.defaultParallelism,
-      loaded.description
+      () => spark.sparkContext.defaultParallelism
     )
-    source
+    val frames = new PartitionFrames(spark, loaded.description, loaded.schema, loaded.arrowSchema)
+    new V1Source(stream, loaded.schema, options.limits, frames.of)
   }
 
   private def logSettings(
@@ -160,8 +170,12 @@ abstract class PythonProvider extends StreamProvider {
     feed
   }
 
-  private def load(schema: Option[StructType], parameters: Map[String, String]): LoadedSource = {
-    val (source, original) = sourceIn(SourceOptions.original(parameters))
+  private def load(
+      schema: Option[StructType],
+      parameters: Map[String, String],
+      describe: ObjectNode => CompletableFuture[JsonNode]
+  ): LoadedSource = {
+    val (source, original) = sourceIn(this.original(parameters))
     val (ours, authors) = SourceOptions.split(original, Names)
     val options = new SourceOptions(source.takeWhile(_ != '@'), ours, Names)
     val request = Json.mapper.createObjectNode().put("source", source)
@@ -170,10 +184,10 @@ abstract class PythonProvider extends StreamProvider {
     schema.foreach(userSchema => request.put("schema", userSchema.json))
     val response =
       Uninterruptibly
-        .get(Bridge.current.request("load", request), Uninterruptibly.deadlineIn(LoadMillis))
+        .get(describe(request), LoadTimeout.fromNow)
         .getOrElse(
           throw new BridgeException(
-            s"Source '$source' did not say within ${LoadMillis / 1000} s what its schema is. A source must not connect or " +
+            s"Source '$source' did not say within ${LoadTimeout.toSeconds} s what its schema is. A source must not connect or " +
               "wait when it is made; that belongs in its read()."
           )
         )
@@ -237,14 +251,14 @@ abstract class NamedProvider(name: String) extends PythonProvider {
 }
 
 private[headwater] object PythonProvider {
-  val Names: Seq[String] = BufferedOptions.names ++ PythonOptions.names ++ PartitionedOptions.own
+  val Names: Seq[String] = OptionTable.all.map(_.name)
 
   val sourceName: SourceOptions.OptionType[String] =
     SourceOptions.OptionType("the name of a source that was defined in the driver's Python")(text =>
       Some(text).filter(_.nonEmpty)
     )
 
-  private val LoadMillis = 60000L
+  private val LoadTimeout = 60.seconds
 
   /** The thread of a query carries the query's id; its name, if any, is with the session that started it. */
   private def queryOfThisThread(spark: SparkSession): Option[(String, Option[String])] =

@@ -4,10 +4,12 @@ import java.security.SecureRandom
 
 import headwater.InvalidOptionException
 import headwater.alpha.RandomAlpha
-import headwater.core.{BufferedOptions, Durability, SourceOptions}
+import headwater.buffer.BufferedStream
+import headwater.core.{BufferedOptions, Durability, OptionTable, SourceOptions}
 import headwater.log.Stores
 import org.apache.spark.sql.SQLContext
 import org.apache.spark.sql.execution.streaming.Source
+import org.apache.spark.sql.headwater.StreamingFrames
 import org.apache.spark.sql.types.{StringType, StructType, TimestampType}
 
 /** The provider of `spark.readStream.format("random_alpha")`. Spark finds it through the services file, by
@@ -32,7 +34,7 @@ final class RandomAlphaProvider extends StreamProvider {
         s"Source '$Name' has a schema of its own, ${Schema.toDDL}, and takes no other. Remove .schema(\"${userSchema.toDDL}\")."
       )
     }
-    Options.read(parameters)
+    Options.read(original(parameters))
     (Name, Schema)
   }
 
@@ -43,21 +45,22 @@ final class RandomAlphaProvider extends StreamProvider {
       providerName: String,
       parameters: Map[String, String]
   ): Source = {
-    val options = Options.read(parameters)
+    val options = Options.read(original(parameters))
     val seed = options.seed.getOrElse(new SecureRandom().nextLong())
     val spark = sqlContext.sparkSession
     val arrowSchema = RandomAlpha.arrowSchema.serializeAsMessage()
     def log = Stores.logSettings(spark, options.buffered, Name, Schema, arrowSchema)
-    new BufferedSource(
-      spark,
+    val description = s"$Name[len=${options.length}, rowsPerSecond=${options.rowsPerSecond}]"
+    val frames = new StreamingFrames(spark, description, Schema, arrowSchema, options.buffered.failOnDataLoss)
+    val stream = new BufferedStream(
       Name,
-      Schema,
-      arrowSchema,
+      description,
       options.buffered,
       Stores.opener(spark, metadataPath, options.buffered, newRun _, log),
       store => new RandomAlpha(options.length, options.rowsPerSecond, seed, store.next),
-      description = s"$Name[len=${options.length}, rowsPerSecond=${options.rowsPerSecond}]"
+      () => frames.rowsLost
     )
+    new V1Source(stream, Schema, options.buffered.limits, frames.of)
   }
 }
 
@@ -70,11 +73,11 @@ private object RandomAlphaProvider {
   final case class Options(length: Int, rowsPerSecond: Long, seed: Option[Long], buffered: BufferedOptions)
 
   object Options {
-    private val names = Seq("len", "rowsPerSecond", "seed") ++ BufferedOptions.names
+    private val names = Seq("len", "rowsPerSecond", "seed") ++ OptionTable.feed
 
-    def read(parameters: Map[String, String]): Options = {
+    def read(original: Map[String, String]): Options = {
       import SourceOptions._
-      val options = new SourceOptions(Name, original(parameters), names)
+      val options = new SourceOptions(Name, original, names)
       Options(
         options.required("len")(integer(1, 65536)).toInt,
         options.optional("rowsPerSecond")(integer(0, 1000000000)).getOrElse(500L),

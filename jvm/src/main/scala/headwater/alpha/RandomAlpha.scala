@@ -6,6 +6,7 @@ import java.time.Instant
 import java.time.temporal.ChronoUnit
 import java.util.concurrent.{CountDownLatch, TimeUnit}
 
+import scala.concurrent.duration.Deadline
 import scala.jdk.CollectionConverters._
 import scala.util.Using
 
@@ -39,7 +40,7 @@ private[headwater] final class RandomAlpha(
   private[this] val closed = new CountDownLatch(1)
   private[this] val rowsPerBatch = math.max(1, math.min(MaxBatchRows, MaxBatchBytes / (length + RowOverhead)))
 
-  override def close(): Unit = closed.countDown()
+  override def close(deadline: Deadline): Unit = closed.countDown()
 
   override def run(out: RowSink): Unit =
     Using.resource(new RootAllocator()) { allocator =>

@@ -1,10 +1,12 @@
 package headwater.bridge
 
 import java.nio.channels.SocketChannel
+import java.util.{Collections, LinkedHashMap, Map => JMap}
 import java.util.concurrent.{CompletableFuture, ConcurrentHashMap}
 import java.util.concurrent.TimeUnit.NANOSECONDS
 import javax.annotation.concurrent.GuardedBy
 
+import scala.concurrent.duration.Deadline
 import scala.jdk.CollectionConverters._
 import scala.util.{Failure, Success, Try}
 
@@ -14,7 +16,6 @@ import headwater.adapters.{BuiltInProviders, ProviderJar}
 import headwater.core.{Json, RowSink, SeqOffset}
 import headwater.{BridgeException, InvalidOptionException}
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.Column
 import org.apache.spark.sql.execution.datasources.DataSource
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.MutableURLClassLoader
@@ -24,7 +25,13 @@ import org.apache.spark.util.MutableURLClassLoader
   */
 private[headwater] final class Bridge(unix: Boolean) extends Logging {
   private[this] val running = new ConcurrentHashMap[String, () => ObjectNode]
-  private[this] val readers = new ConcurrentHashMap[String, Column]
+
+  private[this] val descriptions = Collections.synchronizedMap(
+    new LinkedHashMap[ObjectNode, JsonNode](16, 0.75f, true) {
+      override def removeEldestEntry(eldest: JMap.Entry[ObjectNode, JsonNode]): Boolean =
+        size > Bridge.MaxDescriptions
+    }
+  )
 
   @GuardedBy("this") private[this] var connection: Option[PythonConnection] = None
 
@@ -59,12 +66,27 @@ private[headwater] final class Bridge(unix: Boolean) extends Logging {
     Json.mapper.writeValueAsString(all)
   }
 
-  def putReader(feed: String, reader: Column): Unit = readers.put(feed, reader)
-
-  /** The function that reads the partitions of a source in tasks, which Python has sent with [[Bridge.reader]]. */
-  def takeReader(feed: String): Column = Option(readers.remove(feed)).getOrElse {
-    throw new BridgeException(s"Python has not handed over what reads the partitions of $feed")
+  /** Asks Python to describe a source, when `load()` of Spark wants its schema. */
+  def describe(request: ObjectNode): CompletableFuture[JsonNode] = {
+    val response = this.request("load", request)
+    response.thenAccept(descriptions.put(request, _))
+    response
   }
+
+  /** The description that `load()` got, when the query starts: Python is asked once. If the source was defined again in
+    * between, the feed is refused where its rows have another schema than the query.
+    */
+  def described(request: ObjectNode): CompletableFuture[JsonNode] =
+    Option(descriptions.get(request)).fold(describe(request))(CompletableFuture.completedFuture)
+
+  /** Asks Python to end a feed or a watch by the deadline. */
+  def stop(feed: String, deadline: Deadline): CompletableFuture[JsonNode] = request(
+    "stop",
+    Json.mapper
+      .createObjectNode()
+      .put("feed", feed)
+      .put("timeoutMs", math.max(0L, deadline.timeLeft.toMillis))
+  )
 
   /** Confirms under the lock: Python may load a source as soon as it is confirmed, and the connection must be set
     * by then.
@@ -72,6 +94,7 @@ private[headwater] final class Bridge(unix: Boolean) extends Logging {
   private def connected(channel: SocketChannel, confirm: () => Unit): Unit = {
     val previous = synchronized {
       val previous = connection
+      descriptions.clear() // of another process
       confirm()
       connection = Some(new PythonConnection(channel))
       previous
@@ -82,6 +105,8 @@ private[headwater] final class Bridge(unix: Boolean) extends Logging {
 
 /** The methods that Python calls through py4j. */
 object Bridge {
+  private val MaxDescriptions = 1000
+
   @GuardedBy("this") private[this] var bridge: Option[Bridge] = None
   @GuardedBy("this") private[this] var registered = BuiltInProviders.names.map(_ -> "").toMap
 
@@ -119,9 +144,6 @@ object Bridge {
       }
     )
   }
-
-  /** Sets the function that tasks run to read the partitions of a source, over a column `task`. */
-  def reader(feed: String, column: Column): Unit = current.putReader(feed, column)
 
   /** The status of the feeds in Python, as JSON. */
   def status(): String = synchronized(bridge).fold("{}")(_.status)

@@ -22,8 +22,9 @@ import org.apache.spark.internal.Logging
 /** The local socket to which Python connects: a Unix domain socket in a folder that only this user can enter, or
   * a port of the loopback interface.
   *
-  * A client first sends one line, `headwater SECRET control` or `headwater SECRET feed ID`, and receives `ok`. A
-  * client that does not send the secret in time is disconnected; other connections are not affected.
+  * A client first sends one line, `headwater VERSION SECRET control` or `headwater VERSION SECRET feed ID`, and
+  * receives `ok`. If it speaks another version of the protocol it receives `version N`, the one of this side. A client
+  * that does not send the secret in time is disconnected; other connections are not affected.
   *
   * @param onControl
   *   receives the control connection, over which Python gets requests, and a function that sends `ok`, which it
@@ -102,10 +103,17 @@ private[headwater] final class BridgeServer(
   }
 
   private def authenticate(channel: SocketChannel, line: String): Unit = {
-    def confirm(): Unit = channel.write(ByteBuffer.wrap("ok\n".getBytes(US_ASCII)))
+    def send(response: String): Unit = channel.write(ByteBuffer.wrap(s"$response\n".getBytes(US_ASCII)))
+    def confirm(): Unit = send("ok")
     line.split(' ') match {
-      case Array("headwater", sent, "control") if isSecret(sent) => onControl(channel, () => confirm())
-      case Array("headwater", sent, "feed", id) if isSecret(sent) =>
+      case Array("headwater", version, sent, _*) if isSecret(sent) && version != ProtocolVersion.toString =>
+        send(s"version $ProtocolVersion")
+        throw new IOException(
+          s"it speaks version $version of the protocol, and this jar version $ProtocolVersion. Use the package and the " +
+            "jar of one release"
+        )
+      case Array("headwater", _, sent, "control") if isSecret(sent) => onControl(channel, () => confirm())
+      case Array("headwater", _, sent, "feed", id) if isSecret(sent) =>
         val waiting =
           Option(expected.remove(id)).getOrElse(throw new IOException("no feed of that name is expected"))
         confirm()
@@ -150,6 +158,10 @@ private[headwater] final class BridgeServer(
 }
 
 private[headwater] object BridgeServer {
+
+  /** Of the handshake, the requests and the feeds' streams; the same number is in Python's protocol.py. */
+  val ProtocolVersion = 1
+
   private val MaxHandshakeBytes = 256
   private val RetryMillis = 100L
   private val MaxUnauthenticated = 64

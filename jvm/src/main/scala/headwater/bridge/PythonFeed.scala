@@ -6,6 +6,7 @@ import java.util.concurrent.CompletableFuture
 import java.util.concurrent.atomic.AtomicBoolean
 import javax.annotation.concurrent.GuardedBy
 
+import scala.concurrent.duration._
 import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.JsonNode
@@ -51,7 +52,7 @@ private[headwater] final class PythonFeed(
       if (!closing) bridge.feedStarted(id, out)
     ) // close(), which calls feedEnded, may have come first
     val threads = shards.map(_.start(out))
-    threads.foreach(Uninterruptibly.join(_, Uninterruptibly.deadlineIn(Forever)))
+    threads.foreach(Uninterruptibly.join(_))
     synchronized(failure).foreach(throw _)
   }
 
@@ -65,10 +66,9 @@ private[headwater] final class PythonFeed(
   }
 
   /** Asks Python to end all shards, and waits until it has, or reports that it cannot. */
-  override def close(): Unit = {
+  override def close(deadline: Deadline): Unit = {
     synchronized { closing = true }
-    val deadline = Uninterruptibly.deadlineIn(StopMillis)
-    val responses = shards.flatMap(shard => shard.stop().map(shard -> _))
+    val responses = shards.flatMap(shard => shard.stop(deadline).map(shard -> _))
     responses.foreach { case (shard, response) =>
       val state =
         try Uninterruptibly.get(response, deadline).fold("does not answer")(_.path("state").asText)
@@ -113,10 +113,10 @@ private[headwater] final class PythonFeed(
     }
 
     /** None if Python was never asked to open the shard. */
-    def stop(): Option[CompletableFuture[JsonNode]] = {
+    def stop(deadline: Deadline): Option[CompletableFuture[JsonNode]] = {
       disconnect()
       Option.when(synchronized(opened).nonEmpty)(
-        bridge.request("stop", Json.mapper.createObjectNode().put("feed", name))
+        bridge.stop(name, deadline)
       )
     }
 
@@ -142,15 +142,15 @@ private[headwater] final class PythonFeed(
         opened = Option.when(!isEnding)(bridge.request("open", request))
         opened
       }
-      response.foreach(Uninterruptibly.get(_, Uninterruptibly.deadlineIn(OpenMillis)).getOrElse(timedOut()))
+      response.foreach(Uninterruptibly.get(_, OpenTimeout.fromNow).getOrElse(timedOut()))
       response.nonEmpty
     }
 
     private def connected(): SocketChannel =
-      Uninterruptibly.get(connection, Uninterruptibly.deadlineIn(OpenMillis)).getOrElse(timedOut())
+      Uninterruptibly.get(connection, OpenTimeout.fromNow).getOrElse(timedOut())
 
     private def timedOut(): Nothing =
-      throw new BridgeException(s"Python did not start the feed within ${OpenMillis / 1000} s")
+      throw new BridgeException(s"Python did not start the feed within ${OpenTimeout.toSeconds} s")
 
     private def read(channel: SocketChannel, out: RowSink): Unit = {
       val stream = new ArrowStream(channel, MaxMessageBytes)
@@ -187,10 +187,5 @@ private[headwater] object PythonFeed {
   /** A row may have 64 MiB, plus Arrow's overhead; more would not fit into a task's message. */
   private val MaxMessageBytes = 65 << 20
 
-  private val OpenMillis = 30000L
-
-  /** Python gives a feed three seconds. */
-  private val StopMillis = 3500L
-
-  private val Forever = Long.MaxValue / 2000000
+  private val OpenTimeout = 30.seconds
 }

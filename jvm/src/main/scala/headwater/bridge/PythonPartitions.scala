@@ -1,35 +1,30 @@
 package headwater.bridge
 
+import java.util.Base64
 import java.util.concurrent.CompletableFuture
 import javax.annotation.concurrent.GuardedBy
 
+import scala.concurrent.duration._
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 import headwater.core.{Json, PartitionKeyType, PartitionedOptions, Uninterruptibly}
-import headwater.partition.{PartitionBatch, PartitionWatch, RunningPartitions}
+import headwater.partition.{PartitionWatch, PythonReader, RunningPartitions}
 import headwater.{BridgeException, FeedFailedException}
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.SparkSession
-import org.apache.spark.sql.headwater.PartitionFrames
 
 /** The partitions of a source written in Python: the Python process watches them, tasks read them. */
 private[headwater] final class PythonPartitions private (
     bridge: Bridge,
     id: String,
-    override val watch: PartitionWatch,
-    frames: PartitionFrames
+    override val watch: PythonPartitionWatch,
+    override val reader: PythonReader
 ) extends RunningPartitions {
 
-  override def frame(tasks: Seq[String]): PartitionBatch = {
-    val (frame, reports) = frames.of(tasks)
-    PartitionBatch(frame, reports)
-  }
-
-  override def close(): Unit = {
-    watch.close()
+  override def close(deadline: Deadline): Unit = {
+    watch.close(deadline)
     bridge.feedEnded(id)
   }
 }
@@ -44,28 +39,21 @@ private[headwater] object PythonPartitions {
     *   the position of the query
     */
   def open(
-      spark: SparkSession,
-      loaded: LoadedSource,
       options: PartitionedOptions,
       openRequest: ObjectNode,
       known: Set[String],
       id: String,
       offsets: () => Map[String, Long]
-  ): RunningPartitions = {
+  ): PythonPartitions = {
     val bridge = Bridge.current
     openRequest.put("failOnDataLoss", options.failOnDataLoss)
     options.startFrom.writeTo(openRequest.putObject("startFrom"))
     val knownPartitions = openRequest.putArray("known")
     known.foreach(knownPartitions.add)
     val watch = new PythonPartitionWatch(bridge, id, openRequest)
-    watch.start()
-    try {
-      val reader = bridge.takeReader(id)
-      bridge.feedStarted(id, () => statusJson(offsets(), watch))
-      val frames =
-        new PartitionFrames(spark, loaded.description, loaded.schema, loaded.arrowSchema, reader)
-      new PythonPartitions(bridge, id, watch, frames)
-    } catch { case e: Throwable => watch.close(); throw e }
+    val reader = watch.start()
+    bridge.feedStarted(id, () => statusJson(offsets(), watch))
+    new PythonPartitions(bridge, id, watch, reader)
   }
 
   private def statusJson(offsets: Map[String, Long], watch: PartitionWatch): ObjectNode = {
@@ -93,19 +81,17 @@ private[headwater] final class PythonPartitionWatch(bridge: Bridge, feed: String
   @GuardedBy("this") private[this] var failed: Option[Throwable] = None
   @GuardedBy("this") private[this] var closed = false
 
-  /** Returns when Python has begun; by then it has sent the function that reads rows. */
-  def start(): Unit = {
-    Uninterruptibly
-      .get(
-        bridge.request("watch", openRequest.deepCopy().put("feed", feed)),
-        Uninterruptibly.deadlineIn(OpenMillis)
-      )
+  /** Returns the function that reads rows in tasks, when Python has begun to watch. */
+  def start(): PythonReader = {
+    val response = Uninterruptibly
+      .get(bridge.request("watch", openRequest.deepCopy().put("feed", feed)), OpenTimeout.fromNow)
       .getOrElse(
         throw new BridgeException(
-          s"Python did not begin to watch the partitions within ${OpenMillis / 1000} s"
+          s"Python did not begin to watch the partitions within ${OpenTimeout.toSeconds} s"
         )
       )
     requestPositions(version = 0)
+    readerIn(response.path("reader"))
   }
 
   override def snapshot: Option[Snapshot] = synchronized(current)
@@ -126,7 +112,7 @@ private[headwater] final class PythonPartitionWatch(bridge: Bridge, feed: String
     bridge.request("after", request).thenApply(response => longs(response.path("ends")))
   }
 
-  override def close(): Unit = {
+  def close(deadline: Deadline): Unit = {
     synchronized {
       closed = true
       notifyAll()
@@ -134,10 +120,7 @@ private[headwater] final class PythonPartitionWatch(bridge: Bridge, feed: String
     val state =
       try
         Uninterruptibly
-          .get(
-            bridge.request("stop", Json.mapper.createObjectNode().put("feed", feed)),
-            Uninterruptibly.deadlineIn(StopMillis)
-          )
+          .get(bridge.stop(feed, deadline), deadline)
           .fold("does not answer")(_.path("state").asText)
       catch { case NonFatal(e) => e.getMessage }
     if (state != "stopped")
@@ -171,10 +154,15 @@ private[headwater] final class PythonPartitionWatch(bridge: Bridge, feed: String
 private[headwater] object PythonPartitionWatch {
   import PartitionWatch._
 
-  private val OpenMillis = 60000L
+  private val OpenTimeout = 60.seconds
 
-  /** Python gives a watch three seconds. */
-  private val StopMillis = 3500L
+  private def readerIn(node: JsonNode): PythonReader = PythonReader(
+    Base64.getDecoder.decode(node.path("function").asText),
+    node.path("executable").asText,
+    node.path("version").asText,
+    node.path("includes").elements.asScala.map(_.asText).toSeq,
+    node.path("environment").fields.asScala.map(entry => entry.getKey -> entry.getValue.asText).toMap
+  )
 
   private def read(response: JsonNode): Snapshot = Snapshot(
     PartitionKeyType

@@ -42,6 +42,7 @@ private[headwater] final class Buffer(
   private[this] val lock = new ReentrantLock
   private[this] val roomOrClosed = lock.newCondition()
   private[this] val blockedOrFinished = lock.newCondition()
+  private[this] val addedOrClosed = lock.newCondition()
 
   @GuardedBy("lock") private[this] val chunks = mutable.ArrayDeque.empty[Chunk]
   @GuardedBy("lock") private[this] var firstHeld = first
@@ -145,11 +146,23 @@ private[headwater] final class Buffer(
 
   def wake(): Unit = locked(blockedOrFinished.signalAll())
 
+  /** Waits for a row after `seq`: until there is one, the buffer is closed, or the time is up.
+    *
+    * @return
+    *   the seq of the newest row, or `seq`
+    */
+  def awaitBeyond(seq: Long, timeoutNanos: Long): Long = locked {
+    var left = timeoutNanos
+    while (!closed && latestSeq <= seq && left > 0) left = addedOrClosed.awaitNanos(left)
+    math.max(seq, latestSeq)
+  }
+
   /** Lets every blocked call return, and every later [[append]] return false. Held rows stay readable. */
   def close(): Unit = locked {
     closed = true
     roomOrClosed.signalAll()
     blockedOrFinished.signalAll()
+    addedOrClosed.signalAll()
   }
 
   /** Drops all rows, since an application may keep a stopped query. Returns how many rows were still waiting. */
@@ -214,6 +227,7 @@ private[headwater] final class Buffer(
     chunks += Chunk(latestSeq + 1, slice, addedBytes, nanoTime())
     latestSeq += slice.count
     addedBytes += slice.byteSize
+    addedOrClosed.signalAll()
   }
 
   /** The bytes added up to and including `seq`, since the buffer began. */

@@ -1,5 +1,7 @@
 package headwater.buffer
 
+import scala.concurrent.duration.Deadline
+
 import headwater.core.{Durability, RowGroup, Store}
 import org.apache.spark.internal.Logging
 
@@ -17,7 +19,7 @@ private[headwater] final class MemoryStore(override val run: String, override va
   override def failure: Option[Throwable] = None
   override def metrics: Map[String, Long] = Map.empty
 
-  override def close(availableNow: Boolean): Unit = {
+  override def close(deadline: Deadline, availableNow: Boolean): Unit = {
     val waiting = buffer.clear()
     val gone = s"$waiting rows that no batch had taken are gone with the buffer"
     if (waiting > 0 && availableNow)

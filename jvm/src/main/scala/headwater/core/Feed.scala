@@ -1,5 +1,7 @@
 package headwater.core
 
+import scala.concurrent.duration.Deadline
+
 import headwater.buffer.Buffer
 
 /** A running source. It produces rows until it has no more, or until it is closed. */
@@ -11,9 +13,9 @@ trait Feed {
   def run(out: RowSink): Unit
 
   /** Called once, from another thread, to make [[run]] return: closes what it may be blocked on. The thread is
-    * interrupted afterwards. The call may come before or after [[run]], and must return within a few seconds.
+    * interrupted afterwards. The call may come before or after [[run]], and must return by the deadline.
     */
-  def close(): Unit
+  def close(deadline: Deadline): Unit
 }
 
 /** Where a feed puts its rows. Thread-safe. */

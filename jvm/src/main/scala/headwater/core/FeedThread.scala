@@ -2,6 +2,7 @@ package headwater.core
 
 import javax.annotation.concurrent.GuardedBy
 
+import scala.concurrent.duration._
 import scala.util.control.NonFatal
 
 import headwater.buffer.Buffer
@@ -28,14 +29,13 @@ private[headwater] final class FeedThread(feed: Feed, store: Store, name: String
   /** The exception of the feed. An exception after [[stop]] is a consequence of the stop and does not count. */
   def failure: Option[Throwable] = synchronized(error)
 
-  /** Ends the feed and waits for its thread for up to `timeoutMillis`. Works on an interrupted thread too:
+  /** Ends the feed and waits for its thread. Works on an interrupted thread too:
     * `query.stop()` interrupts the thread that calls this.
     *
     * @return
     *   whether the thread has ended
     */
-  def stop(timeoutMillis: Long): Boolean = {
-    val deadline = Uninterruptibly.deadlineIn(timeoutMillis)
+  def stop(deadline: Deadline): Boolean = {
     val first = synchronized {
       val alreadyStopping = stopping
       stopping = true
@@ -43,7 +43,7 @@ private[headwater] final class FeedThread(feed: Feed, store: Store, name: String
     }
     store.buffer.close()
     if (first) {
-      try feed.close()
+      try feed.close(deadline - FeedThread.EndTime)
       catch { case NonFatal(e) => logWarning(s"$name: closing the feed failed", e) }
     }
     thread.interrupt()
@@ -77,4 +77,10 @@ private[headwater] final class FeedThread(feed: Feed, store: Store, name: String
       logError(s"$name: the feed failed", e)
     }
   }
+}
+
+private object FeedThread {
+
+  /** What is left of a stop for the thread itself, after its feed was closed. */
+  private val EndTime = 250.millis
 }

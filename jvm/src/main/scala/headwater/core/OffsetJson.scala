@@ -46,7 +46,7 @@ private[headwater] final class OffsetJson(
   def long(name: String): Long = {
     val node = field(name)
     if (!node.isIntegralNumber || !node.canConvertToLong || node.longValue < 0)
-      fail(s"'$name' is ${shorten(node.toString)}, it must be a whole number from 0 to ${Long.MaxValue}")
+      fail(s"'$name' is ${shorten(node.toString)}, it must be an integer from 0 to ${Long.MaxValue}")
     node.longValue
   }
 

@@ -1,14 +1,12 @@
 package headwater.core
 
 import java.time.{DateTimeException, Instant, OffsetDateTime}
-import java.util.concurrent.TimeUnit
 
 import scala.jdk.CollectionConverters._
 import scala.util.Try
 
 import com.fasterxml.jackson.databind.node.ObjectNode
 import headwater.InvalidOptionException
-import org.apache.spark.sql.connector.read.streaming.ReadLimit
 
 /** The options of a partitioned source. Durations are in nanoseconds. */
 private[headwater] final case class PartitionedOptions(
@@ -18,29 +16,12 @@ private[headwater] final case class PartitionedOptions(
     availableNowWait: Long,
     failOnDataLoss: Boolean,
     python: PythonOptions
-) {
-  def readLimit: ReadLimit = limits.readLimit
-}
+)
 
 private[headwater] object PartitionedOptions {
 
-  /** The options that only partitioned sources have. */
-  val own: Seq[String] = Seq("startFrom", "minPartitions")
-
-  val names: Seq[String] = own ++ Seq(
-    "maxRowsPerTrigger",
-    "minRowsPerTrigger",
-    "maxTriggerDelay",
-    "availableNowWait",
-    "failOnDataLoss",
-    "onError",
-    "maxRestarts",
-    "onBadRow",
-    "batchRows"
-  )
-
   def read(options: SourceOptions): PartitionedOptions = {
-    import SourceOptions._
+    val names = OptionTable.partitioned
     options.set.find(!names.contains(_)).foreach { name =>
       throw new InvalidOptionException(
         s"Option '$name' means nothing for a source with partitions, whose rows wait where they come from. Its options are: " +
@@ -48,18 +29,21 @@ private[headwater] object PartitionedOptions {
       )
     }
     PartitionedOptions(
-      options.optional("startFrom")(StartFrom.reader).getOrElse(StartFrom.Earliest),
-      options.optional("minPartitions")(integer(1, 100000)).fold(1)(_.toInt),
+      options.get[StartFrom]("startFrom"),
+      options.get[Long]("minPartitions").toInt,
       Limits.read(options),
-      options.optional("availableNowWait")(duration).getOrElse(TimeUnit.SECONDS.toNanos(10)),
-      options.optional("failOnDataLoss")(boolean).getOrElse(true),
+      options.get[Long]("availableNowWait"),
+      options.get[Boolean]("failOnDataLoss"),
       PythonOptions.read(options)
     )
   }
 
   /** Rejects the options that only partitioned sources have. */
-  def rejectForFeeds(options: SourceOptions): Unit = options.set.find(own.contains).foreach { name =>
-    throw new InvalidOptionException(s"Option '$name' is for sources with partitions only: leave it out.")
+  def rejectForFeeds(options: SourceOptions): Unit = {
+    val ofFeeds = OptionTable.feed ++ OptionTable.python
+    options.set.find(!ofFeeds.contains(_)).foreach { name =>
+      throw new InvalidOptionException(s"Option '$name' is for sources with partitions only: leave it out.")
+    }
   }
 }
 
@@ -88,7 +72,7 @@ private[headwater] object StartFrom {
     }
   }
 
-  val reader: SourceOptions.OptionType[StartFrom] = SourceOptions.OptionType(
+  val optionType: SourceOptions.OptionType[StartFrom] = SourceOptions.OptionType(
     "earliest, latest, a time with its zone such as 2026-01-31T12:00:00Z, or offsets by partition such as {\"0\": 17}"
   ) { text =>
     if (text.equalsIgnoreCase("earliest")) Some(Earliest)

@@ -30,7 +30,7 @@ sealed abstract class PartitionKeyType(val name: String, val allowed: String) ex
 }
 
 object PartitionKeyType {
-  case object Numbers extends PartitionKeyType("int", s"a whole number from 0 to ${Int.MaxValue}") {
+  case object Numbers extends PartitionKeyType("int", s"an integer from 0 to ${Int.MaxValue}") {
     override def isPartition(text: String): Boolean =
       text.toIntOption.exists(n => n >= 0 && n.toString == text)
     override def order: Ordering[String] = Ordering.by(_.toInt)

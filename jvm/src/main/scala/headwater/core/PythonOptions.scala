@@ -32,21 +32,15 @@ private[headwater] final case class PythonOptions(
 }
 
 private[headwater] object PythonOptions {
-  val names: Seq[String] =
-    Seq("onError", "maxRestarts", "onBadRow", "concurrency", "linger", "batchRows", "startCursor")
-
   def read(options: SourceOptions): PythonOptions = {
-    import SourceOptions._
     val parsed = PythonOptions(
-      concurrency = options.optional("concurrency")(integer(1, 256)).getOrElse(1L).toInt,
-      onError = options.optional("onError")(oneOf("fail", "restart", "end")).getOrElse("fail"),
-      maxRestarts = options.optional("maxRestarts")(integer(0)),
-      onBadRow = options.optional("onBadRow")(oneOf("fail", "drop", "null")).getOrElse("fail"),
-      linger = options.optional("linger")(duration).getOrElse(10000000L),
-      batchRows = options.optional("batchRows")(integer(1, 1 << 20)).getOrElse(8192L),
-      startCursor = options.optional("startCursor")(
-        SourceOptions.OptionType("a cursor, as JSON")(text => Some(text).filter(_.nonEmpty))
-      )
+      concurrency = options.get[Long]("concurrency").toInt,
+      onError = options.get[String]("onError"),
+      maxRestarts = options.find[Long]("maxRestarts"),
+      onBadRow = options.get[String]("onBadRow"),
+      linger = options.get[Long]("linger"),
+      batchRows = options.get[Long]("batchRows"),
+      startCursor = options.find[String]("startCursor")
     )
     if (parsed.maxRestarts.nonEmpty && parsed.onError != "restart")
       throw new InvalidOptionException(

@@ -1,7 +1,5 @@
 package headwater.core
 
-import org.apache.spark.sql.execution.streaming.Offset
-
 /** The position after row `seq` of a source's stream.
   *
   * Spark writes [[json]] to its offset log and compares offsets as strings, so an offset has exactly one
@@ -10,12 +8,9 @@ import org.apache.spark.sql.execution.streaming.Offset
   * `run` identifies the run that the row belongs to: rows kept in memory cannot be served after their run.
   * `source` keeps another source from reading the checkpoint. `durability` is written only if the row is in the
   * log.
-  *
-  * The class extends Spark's V1 offset. With an offset that extends only the V2 class, Spark silently makes the
-  * first batch empty.
   */
 final case class SeqOffset(source: String, run: String, seq: Long, durability: Durability = Durability.Memory)
-    extends Offset {
+    extends StreamOffset {
   require(SeqOffset.isName(source), s"not a source name: '$source'")
   require(SeqOffset.isRun(run), s"not a run: '$run'")
   require(seq >= 0, s"not a seq: $seq")

@@ -5,7 +5,6 @@ import java.util.concurrent.TimeUnit
 
 import headwater.InvalidOptionException
 import org.apache.spark.network.util.JavaUtils
-import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap
 
 /** The options of one `load()`, parsed strictly: each error names the option, its value and what is allowed.
   * Names match ignoring case and underscores.
@@ -43,6 +42,17 @@ private[headwater] final class SourceOptions(
       invalid(s"Source '$source' needs the option '$name': ${optionType.allowed}.")
     )
 
+  /** An option of the [[OptionTable]]: its value, or its default. `T` is the type that its option type parses to. */
+  def get[T](name: String): T =
+    find[T](name).getOrElse(throw new IllegalStateException(s"option '$name' has no default"))
+
+  /** The same for an option that may have no default. */
+  def find[T](name: String): Option[T] = {
+    val entry = OptionTable(name)
+    val optionType = entry.optionType.asInstanceOf[OptionType[T]]
+    optional(name)(optionType).orElse(entry.default.map(parse(name, _, optionType)))
+  }
+
   private def parse[T](name: String, value: String, optionType: OptionType[T]): T =
     optionType
       .parse(value.trim)
@@ -56,12 +66,6 @@ private[headwater] final class SourceOptions(
 
 private[headwater] object SourceOptions {
 
-  /** The options with names as the user wrote them: Spark passes lower-case names beside the original ones. */
-  def original(parameters: Map[String, String]): Map[String, String] = parameters match {
-    case insensitive: CaseInsensitiveMap[String @unchecked] => insensitive.originalMap
-    case other => other
-  }
-
   /** Separates the options in `names` from the others. */
   def split(original: Map[String, String], names: Seq[String]): (Map[String, String], Map[String, String]) = {
     val ours = names.map(normalize).toSet
@@ -73,13 +77,13 @@ private[headwater] object SourceOptions {
 
   def integer(min: Long, max: Long = Long.MaxValue): OptionType[Long] =
     OptionType(
-      if (max == Long.MaxValue) s"a whole number, $min or more" else s"a whole number from $min to $max"
+      if (max == Long.MaxValue) s"an integer, $min or more" else s"an integer from $min to $max"
     ) {
       _.toLongOption.filter(n => min <= n && n <= max)
     }
 
   val anyLong: OptionType[Long] =
-    OptionType(s"a whole number from ${Long.MinValue} to ${Long.MaxValue}")(_.toLongOption)
+    OptionType(s"an integer from ${Long.MinValue} to ${Long.MaxValue}")(_.toLongOption)
 
   val bytes: OptionType[Long] = OptionType("a size of at least 1 byte, such as 500k, 64m or 2g") { value =>
     tryParse(JavaUtils.byteStringAsBytes(value)).filter(_ > 0)

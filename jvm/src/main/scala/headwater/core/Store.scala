@@ -1,5 +1,7 @@
 package headwater.core
 
+import scala.concurrent.duration.Deadline
+
 import headwater.buffer.Buffer
 
 /** Where the rows of a source wait for Spark: in memory, or in a log. Thread-safe. */
@@ -35,12 +37,12 @@ private[headwater] trait Store {
   /** For progress reports. */
   def metrics: Map[String, Long]
 
-  /** Releases everything, within a second. The feed has ended before.
+  /** Releases everything. The feed has ended before.
     *
     * @param availableNow
     *   the query ran with Trigger.AvailableNow
     */
-  def close(availableNow: Boolean): Unit
+  def close(deadline: Deadline, availableNow: Boolean): Unit
 }
 
 /** Where rows wait for Spark. */

@@ -3,7 +3,6 @@ package headwater.core
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
-import org.apache.spark.sql.execution.streaming.Offset
 
 /** The position of a partitioned source: the next offset to read in each partition.
   *
@@ -11,7 +10,7 @@ import org.apache.spark.sql.execution.streaming.Offset
   * order, partitions sorted by their [[PartitionKeyType]], which the field `partitions` names. The field names
   * are a promise; a golden file guards them.
   */
-final case class VectorOffset(source: String, next: Positions) extends Offset {
+final case class VectorOffset(source: String, next: Positions) extends StreamOffset {
   require(SeqOffset.isName(source), s"not a source name: '$source'")
 
   override val json: String = {
@@ -56,8 +55,8 @@ object VectorOffset {
         )
       entry.getKey -> offsetOf(entry.getValue).getOrElse(
         parsed.fail(
-          s"the offset of partition '${entry.getKey}' is ${OffsetJson.shorten(entry.getValue.toString)}, it must be a " +
-            s"whole number from 0 to ${Long.MaxValue}"
+          s"the offset of partition '${entry.getKey}' is ${OffsetJson.shorten(entry.getValue.toString)}, it must be an " +
+            s"integer from 0 to ${Long.MaxValue}"
         )
       )
     }

@@ -9,10 +9,17 @@ import scala.util.Try
 import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.core.JsonProcessingException
-import headwater.core.{Durability, PartitionKeyType, Positions, SeqOffset, StoredRows, VectorOffset}
+import headwater.core.{
+  Durability,
+  PartitionKeyType,
+  Positions,
+  SeqOffset,
+  StoredRows,
+  StreamOffset,
+  VectorOffset
+}
 import headwater.partition.StartPositions
 import headwater.partition.StartPositions.StartFile
-import org.apache.spark.sql.execution.streaming.Offset
 
 /** What a checkpoint contains: the progress that Spark records, and beside it the logs and the start positions of
   * headwater's sources.
@@ -52,8 +59,8 @@ private[log] final case class SourceFacts(
     folder: String,
     kind: SourceFacts.Kind,
     name: Option[String],
-    offset: Option[Offset],
-    committed: Option[Offset],
+    offset: Option[StreamOffset],
+    committed: Option[StreamOffset],
     findings: Vector[Finding]
 )
 
@@ -199,10 +206,10 @@ private[log] object CheckpointFacts {
   private final case class Progress(lastBatch: Option[Long], again: Option[Long], isClear: Boolean)
 
   /** The offsets of one batch, by source. None where Spark has none, or where it is not headwater's. */
-  private final case class Batch(offsets: Vector[Option[Offset]], problem: Option[String])
+  private final case class Batch(offsets: Vector[Option[StreamOffset]], problem: Option[String])
 
   private final case class Content(log: Option[LogFacts], starts: Option[Starts]) {
-    def owns(offset: Offset): Boolean = offset match {
+    def owns(offset: StreamOffset): Boolean = offset match {
       case offset: SeqOffset => log.exists(_.runs.contains(offset.run))
       case offset: VectorOffset => starts.exists(_.source.contains(offset.source))
       case _ => false
@@ -238,7 +245,7 @@ private[log] object CheckpointFacts {
     }
   }
 
-  private def parseOffset(line: String): Option[Offset] =
+  private def parseOffset(line: String): Option[StreamOffset] =
     Try(SeqOffset.parse(line)).orElse(Try(VectorOffset.parse(line))).toOption
 
   private def readContent(folder: LogFolder): Content = CheckpointFolder.stable(folder) {
@@ -300,7 +307,7 @@ private[log] object CheckpointFacts {
   private def isNumber(name: String): Boolean = Number.matches(name)
 
   /** Spark numbers its sources. One that has a name instead is known by its run, or by the name of the source. */
-  private def offsetOf(batch: Option[Batch], name: String, content: Content): Option[Offset] =
+  private def offsetOf(batch: Option[Batch], name: String, content: Content): Option[StreamOffset] =
     batch.map(_.offsets).flatMap { offsets =>
       if (isNumber(name)) offsets.lift(name.toLong.min(Int.MaxValue.toLong).toInt).flatten
       else offsets.flatten.find(content.owns)
@@ -309,8 +316,8 @@ private[log] object CheckpointFacts {
   private def source(
       name: String,
       content: Content,
-      offset: Option[Offset],
-      started: Option[Offset],
+      offset: Option[StreamOffset],
+      started: Option[StreamOffset],
       progress: Progress
   ): SourceFacts = {
     val folder = s"sources/$name"
@@ -333,9 +340,11 @@ private[log] object CheckpointFacts {
     }
   }
 
-  private def seq(offset: Option[Offset]): Option[SeqOffset] = offset.collect { case seq: SeqOffset => seq }
+  private def seq(offset: Option[StreamOffset]): Option[SeqOffset] = offset.collect { case seq: SeqOffset =>
+    seq
+  }
 
-  private def vector(offset: Option[Offset]): Option[Positions] =
+  private def vector(offset: Option[StreamOffset]): Option[Positions] =
     offset.collect { case VectorOffset(_, next) => next }
 
   private def logged(

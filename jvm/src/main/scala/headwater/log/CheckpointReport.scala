@@ -5,10 +5,9 @@ import scala.util.Try
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
-import headwater.core.{SeqOffset, VectorOffset}
+import headwater.core.{SeqOffset, StreamOffset, VectorOffset}
 import headwater.log.ReportText.{counted, shortened, span, table}
 import headwater.log.SourceFacts._
-import org.apache.spark.sql.execution.streaming.Offset
 
 /** The facts of a checkpoint as lines of text. */
 private[log] object CheckpointReport {
@@ -265,7 +264,7 @@ private[log] object CheckpointJson {
     }
   }
 
-  private def offsetNode(source: SourceFacts, offset: Option[Offset]): JsonNode =
+  private def offsetNode(source: SourceFacts, offset: Option[StreamOffset]): JsonNode =
     (offset, source.kind) match {
       case (Some(offset: SeqOffset), _) =>
         nodes
@@ -284,7 +283,7 @@ private[log] object CheckpointJson {
     kind.sorted(positions).foreach { case (partition, offset) => tree.put(partition, offset) }
 
   /** The positions of a partitioned source. */
-  def next(offset: Option[Offset]): Map[String, Long] =
+  def next(offset: Option[StreamOffset]): Map[String, Long] =
     offset.collect { case VectorOffset(_, next) => next.at }.getOrElse(Map.empty[String, Long])
 
   private def putFindings(tree: ObjectNode, findings: Vector[Finding]): Unit =

@@ -6,10 +6,9 @@ import java.nio.channels.FileChannel
 import java.nio.file.{Files, NoSuchFileException, Path, StandardCopyOption, StandardOpenOption}
 import java.util.concurrent.ConcurrentHashMap
 
+import scala.concurrent.duration._
 import scala.jdk.CollectionConverters._
 import scala.util.Using
-
-import headwater.core.Uninterruptibly
 
 /** A folder on a local disk, to be read. Nothing is created. */
 private[headwater] class LocalFolder(folder: Path) extends LogFolder {
@@ -34,7 +33,7 @@ private[headwater] class LocalFolder(folder: Path) extends LogFolder {
 private[headwater] final class LocalFiles(folder: Path, durable: Boolean)
     extends LocalFolder(folder)
     with LogFiles {
-  import LocalFiles.LockMillis
+  import LocalFiles.LockTimeout
 
   createFolder(folder)
 
@@ -81,9 +80,9 @@ private[headwater] final class LocalFiles(folder: Path, durable: Boolean)
   override def lock(): Closeable = {
     val path = folder.toRealPath().resolve("lock")
     // The owner may be about to end, and a stopped query may still be writing.
-    val deadline = Uninterruptibly.deadlineIn(LockMillis)
+    val deadline = LockTimeout.fromNow
     var lock = LocalFiles.lock(path)
-    while (lock.isLeft && System.nanoTime() < deadline) {
+    while (lock.isLeft && deadline.hasTimeLeft()) {
       Thread.sleep(20)
       lock = LocalFiles.lock(path)
     }
@@ -141,7 +140,7 @@ private[headwater] object LocalFiles {
           }
       } finally if (!taken) locked.remove(path)
     }
-  private val LockMillis = 3000L
+  private val LockTimeout = 3.seconds
 
   /** Not a channel: an interrupt would close it, and Spark interrupts the query's thread and its tasks. */
   def open(path: Path): LogFiles.In = new LogFiles.In {

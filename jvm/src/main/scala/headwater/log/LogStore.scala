@@ -3,6 +3,8 @@ package headwater.log
 import java.io.Closeable
 import java.util.concurrent.atomic.AtomicReference
 
+import scala.concurrent.duration.Deadline
+
 import headwater.buffer.Buffer
 import headwater.core.{ArrowSchema, Durability, RowGroup, SeqOffset, Store}
 import org.apache.spark.internal.Logging
@@ -58,9 +60,9 @@ private[headwater] final class LogStore private (
     Map("logBytes" -> sizes.total, "retainedBytes" -> sizes.retained)
   }
 
-  override def close(availableNow: Boolean): Unit = {
-    if (!writer.close(LogStore.CloseMillis))
-      logWarning(s"the log in ${files.pathOf("")} was not closed within ${LogStore.CloseMillis} ms")
+  override def close(deadline: Deadline, availableNow: Boolean): Unit = {
+    if (!writer.close(deadline))
+      logWarning(s"the log in ${files.pathOf("")} was not closed in time")
     val waiting = buffer.clear()
     if (waiting > 0)
       logInfo(s"$waiting rows that no batch had taken wait in ${files.pathOf("")} for the next start")
@@ -71,7 +73,6 @@ private[headwater] final class LogStore private (
 }
 
 private[headwater] object LogStore extends Logging {
-  private val CloseMillis = 1000L
 
   /** @param identity the options of the source that must not change */
   final case class Settings(

@@ -5,6 +5,7 @@ import java.util.concurrent.TimeUnit
 import java.util.concurrent.locks.ReentrantLock
 import javax.annotation.concurrent.GuardedBy
 
+import scala.concurrent.duration.Deadline
 import scala.util.control.NonFatal
 
 import headwater.buffer.Buffer
@@ -90,17 +91,17 @@ private[headwater] final class SegmentLog(
 
   def status: Sizes = locked(sizes)
 
-  /** Writes what was appended, and releases the folder. Waits for up to `millis`.
+  /** Writes what was appended, and releases the folder. Waits until the deadline.
     *
     * @return
     *   whether the log is closed
     */
-  def close(millis: Long): Boolean = {
+  def close(deadline: Deadline): Boolean = {
     locked {
       closing = true
       changed.signalAll()
     }
-    Uninterruptibly.join(thread, Uninterruptibly.deadlineIn(millis))
+    Uninterruptibly.join(thread, deadline)
     !thread.isAlive
   }
 

@@ -7,7 +7,7 @@ import headwater.core.PartitionKeyType
 /** What is known of the partitions of a source: which there are, and how far each goes. No method but
   * [[awaitComplete]] waits for the author's code.
   */
-private[headwater] trait PartitionWatch extends AutoCloseable {
+private[headwater] trait PartitionWatch {
 
   /** None before the first response. */
   def snapshot: Option[PartitionWatch.Snapshot]

@@ -1,18 +1,42 @@
 package headwater.partition
 
-import org.apache.spark.sql.DataFrame
+import scala.concurrent.duration.Deadline
 
-/** Reads the partitions of a running source: a watch over their offsets, and frames whose tasks read ranges of them. */
-private[headwater] trait RunningPartitions extends AutoCloseable {
+/** The partitions of a running source: a watch over their offsets, and the function with which tasks read them. */
+private[headwater] trait RunningPartitions {
   def watch: PartitionWatch
-
-  /** @param tasks the ranges that each task reads, as JSON */
-  def frame(tasks: Seq[String]): PartitionBatch
+  def reader: PythonReader
+  def close(deadline: Deadline): Unit
 }
 
-/** The rows of one batch.
+/** A Python function that reads ranges of partitions in Spark's workers, and the Python to run it with.
   *
-  * @param reports
-  *   the reports of tasks so far, as JSON; a report may be there twice
+  * @param function
+  *   pickled as PySpark pickles functions
+  * @param executable
+  *   the Python of the workers
+  * @param version
+  *   its version, which Spark checks in the worker
+  * @param includes
+  *   files that PySpark adds to the worker's path, from `addPyFile`
   */
-private[headwater] final case class PartitionBatch(frame: DataFrame, reports: () => Seq[String])
+final case class PythonReader(
+    function: Array[Byte],
+    executable: String,
+    version: String,
+    includes: Seq[String],
+    environment: Map[String, String]
+)
+
+/** One batch of a partitioned source.
+  *
+  * @param tasks
+  *   the ranges that each task reads, as JSON
+  * @param onReports
+  *   to be called with the reports of tasks, as JSON; a report may be there twice
+  */
+final case class PartitionedBatch(
+    tasks: Seq[String],
+    reader: PythonReader,
+    onReports: (() => Seq[String]) => Unit
+)

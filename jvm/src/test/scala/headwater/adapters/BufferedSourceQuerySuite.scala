@@ -5,6 +5,7 @@ import java.util.UUID
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
+import headwater.buffer.StoredBatch
 import headwater.core.SeqOffset
 import headwater.testing.{Script, ScriptProvider}
 import headwater.{DataLossException, FeedFailedException, InvalidOffsetException}
@@ -35,11 +36,11 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
       .options(options.toMap)
       .load()
 
-  private def sourceOf(query: StreamExecution): BufferedSource =
+  private def sourceOf(query: StreamExecution): V1Source[StoredBatch] =
     query.logicalPlan
       .collectFirst { case relation: StreamingExecutionRelation => relation.source }
       .get
-      .asInstanceOf[BufferedSource]
+      .asInstanceOf[V1Source[StoredBatch]]
 
   /** Adds rows to the running feed; later checks wait until the query has committed them. */
   private case class AddRows(script: Script, values: Long*) extends AddData {

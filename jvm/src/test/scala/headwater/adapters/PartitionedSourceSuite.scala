@@ -4,12 +4,13 @@ import java.nio.file.{Files, Path}
 import java.util.Optional
 import java.util.concurrent.CompletableFuture
 
+import scala.concurrent.duration.Deadline
 import scala.jdk.CollectionConverters._
 
 import headwater.core.{Json, PartitionKeyType, PartitionedOptions, Positions, SourceOptions, VectorOffset}
 import headwater.log.LocalFiles
 import headwater.partition.PartitionWatch.{PartitionErrors, Snapshot}
-import headwater.partition.{PartitionBatch, PartitionWatch, RunningPartitions, StartPositions}
+import headwater.partition._
 import headwater.testing.CapturedLog
 import headwater.{BridgeException, DataLossException, FeedFailedException, InvalidOffsetException}
 import org.apache.spark.sql.connector.read.streaming.ReadLimit
@@ -42,7 +43,6 @@ class PartitionedSourceSuite extends AnyFunSuite {
       requests :+= wanted
       response(wanted)
     }
-    override def close(): Unit = isClosed = true
   }
 
   private final class Fixture(folder: Path, written: Map[String, String], hasGaps: Boolean)
@@ -52,30 +52,36 @@ class PartitionedSourceSuite extends AnyFunSuite {
     var reports = Seq.empty[String]
     var nanos = 0L
     private val options = PartitionedOptions.read(new SourceOptions("shards", written, PythonProvider.Names))
-    val source = new PartitionedSource(
+    private val stream = new PartitionedStream(
       "shards",
-      new StructType().add("n", "long"),
+      "shards()",
       options,
       () => new StartPositions(new LocalFiles(folder, durable = true), "shards", Map.empty),
       known => {
         watch.known = known
         new RunningPartitions {
           override def watch: PartitionWatch = Fixture.this.watch
-          override def frame(json: Seq[String]): PartitionBatch = {
-            tasks = json
-            PartitionBatch(null, () => reports)
-          }
-          override def close(): Unit = Fixture.this.watch.close()
+          override def reader: PythonReader = PythonReader(Array.empty, "", "", Nil, Map.empty)
+          override def close(deadline: Deadline): Unit = Fixture.this.watch.isClosed = true
         }
       },
       hasGaps,
       () => 2,
-      "shards()",
       () => nanos
     )
+    val source = new V1Source(
+      stream,
+      new StructType().add("n", "long"),
+      options.limits,
+      (batch: PartitionedBatch) => {
+        tasks = batch.tasks
+        batch.onReports(() => reports)
+        null
+      }
+    )
 
-    def latest(start: Offset = null, limit: ReadLimit = options.readLimit): VectorOffset =
-      source.latestOffset(start, limit).asInstanceOf[VectorOffset]
+    def latest(start: Offset = null, limit: ReadLimit = ReadLimits.of(options.limits)): Offset =
+      source.latestOffset(start, limit).asInstanceOf[Offset]
 
     def batch(start: Option[Offset], end: Offset): Seq[(String, Long, Long)] = {
       source.getBatch(start, end)
@@ -103,7 +109,9 @@ class PartitionedSourceSuite extends AnyFunSuite {
   }
 
   private def newFolder = Files.createTempDirectory("headwater-partitioned")
-  private def at(next: (String, Long)*) = VectorOffset("shards", Positions(PartitionKeyType.Numbers, next))
+  private def at(next: (String, Long)*): Offset =
+    new V1Offset(VectorOffset("shards", Positions(PartitionKeyType.Numbers, next)))
+  private def next(offset: Offset): Map[String, Long] = VectorOffset.parse(offset.json).next.at
   private def fromLog(offset: Offset) = new Offset { override val json: String = offset.json }
 
   test("there is no offset before the partitions have responded and have a row") {
@@ -190,7 +198,7 @@ class PartitionedSourceSuite extends AnyFunSuite {
         .take(20)
         .toSeq
       val taken = ends.zip(ends.tail).map { case (from, to) =>
-        to.next.at.map { case (p, end) => p -> (end - from.next.at(p)) }
+        next(to).map { case (p, end) => p -> (end - next(from)(p)) }
       }
       assert(taken.forall(_.values.sum == 10))
       assert(taken.takeWhile(_("1") > 0).map(_("1")).sum == 10, "some rows of each that has any")
@@ -205,7 +213,7 @@ class PartitionedSourceSuite extends AnyFunSuite {
         fixture.watch.show((0 to 3).map(_.toString -> 100L): _*)
         val none = at((0 to 3).map(_.toString -> 0L): _*)
         val ends = Iterator.iterate(none)(start => fixture.latest(start)).take(9).toSeq
-        assert(ends.map(_.next.at.values.sum) == (0 to 8))
+        assert(ends.map(next(_).values.sum) == (0 to 8))
         assert(ends.last == at((0 to 3).map(_.toString -> 2L): _*))
       }
     }
@@ -262,7 +270,7 @@ class PartitionedSourceSuite extends AnyFunSuite {
       )
     }
     withSource(written = Map("failOnDataLoss" -> "false")) { fixture =>
-      CapturedLog(classOf[PartitionedSource]) { log =>
+      CapturedLog(classOf[PartitionedStream]) { log =>
         fixture.watch.show("0" -> 4L, "1" -> 9L)
         assert(fixture.latest(start) == at("0" -> 5, "1" -> 9))
         fixture.watch.show(gone)
@@ -278,12 +286,12 @@ class PartitionedSourceSuite extends AnyFunSuite {
       fixture.watch.show("0" -> 4L)
       val backwards = intercept[InvalidOffsetException](fixture.batch(Some(at("0" -> 9)), at("0" -> 4)))
       assert(backwards.getMessage.contains("ends before it begins, in partition '0'"))
-      val other = VectorOffset("others", Positions(PartitionKeyType.Numbers, Seq("0" -> 1L)))
+      val other = new V1Offset(VectorOffset("others", Positions(PartitionKeyType.Numbers, Seq("0" -> 1L))))
       assert(
         intercept[InvalidOffsetException](fixture.latest(other)).getMessage
           .contains("belongs to source 'others'")
       )
-      val named = VectorOffset("shards", Positions(PartitionKeyType.Names, Seq("a" -> 1L)))
+      val named = new V1Offset(VectorOffset("shards", Positions(PartitionKeyType.Names, Seq("a" -> 1L))))
       assert(
         intercept[InvalidOffsetException](fixture.latest(named)).getMessage.contains("cannot be told apart")
       )

@@ -61,21 +61,21 @@ class RandomAlphaProviderSuite extends StreamTest with TableDrivenPropertyChecks
       ("options", "message"),
       (
         Seq[(String, String)](),
-        "Source 'random_alpha' needs the option 'len': a whole number from 1 to 65536."
+        "Source 'random_alpha' needs the option 'len': an integer from 1 to 65536."
       ),
       (
         Seq("len" -> "0"),
-        "Option 'len' of source 'random_alpha' is '0', it must be a whole number from 1 to 65536."
+        "Option 'len' of source 'random_alpha' is '0', it must be an integer from 1 to 65536."
       ),
       (Seq("len" -> "65537"), "Option 'len' of source 'random_alpha' is '65537', it must be"),
       (Seq("len" -> "five"), "Option 'len' of source 'random_alpha' is 'five', it must be"),
       (
         Seq("len" -> "5", "rowsPerSecond" -> "-1"),
-        "is '-1', it must be a whole number from 0 to 1000000000."
+        "is '-1', it must be an integer from 0 to 1000000000."
       ),
       (
         Seq("len" -> "5", "seed" -> "1.5"),
-        "Option 'seed' of source 'random_alpha' is '1.5', it must be a whole"
+        "Option 'seed' of source 'random_alpha' is '1.5', it must be an integer"
       ),
       (
         Seq("len" -> "5", "Sead" -> "1"),

@@ -2,6 +2,7 @@ package headwater.alpha
 
 import java.util.concurrent.atomic.AtomicLong
 
+import scala.concurrent.duration._
 import scala.collection.mutable
 
 import headwater.core.Slice
@@ -91,7 +92,7 @@ class RandomAlphaSuite extends AnyFunSuite {
     val feed = new RandomAlpha(3, rowsPerSecond = 1, seed = 1, first = 0)
     val thread = new Thread(() => feed.run(TestSink(_ => true)))
     thread.start()
-    feed.close()
+    feed.close(4.seconds.fromNow)
     thread.join(20000)
     assert(!thread.isAlive)
   }

@@ -2,6 +2,7 @@ package headwater.bridge
 
 import java.nio.ByteBuffer
 import java.nio.channels.SocketChannel
+import java.nio.charset.StandardCharsets.US_ASCII
 import java.nio.file.{Files, Path}
 import java.nio.file.attribute.PosixFilePermissions
 import java.util.concurrent.{LinkedBlockingQueue, TimeUnit}
@@ -58,7 +59,7 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
           while (three.hasRemaining) assert(ours.read(three) > 0)
           assert(three.array.toSeq == Seq[Byte](1, 2, 3), "nothing of it went with the greeting")
           Using.resource(TestConnection.to(fixture.server)) { again =>
-            again.sendLine(s"headwater ${fixture.server.secret} feed f.0\n")
+            again.sendLine(s"headwater 1 ${fixture.server.secret} feed f.0\n")
             again.awaitDisconnect()
           }
           ours.close()
@@ -71,17 +72,17 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
       withServer(unix) { fixture =>
         val secret = fixture.server.secret
         val lines = Seq(
-          "another secret" -> s"headwater ${"0" * 64} control\n",
-          "the secret but for one digit" -> s"headwater ${secret.init}${if (secret.last == '0') '1' else '0'} control\n",
-          "half of the secret" -> s"headwater ${secret.take(32)} control\n",
-          "the secret and more" -> s"headwater ${secret}0 control\n",
-          "no secret" -> "headwater control\n",
-          "an empty secret" -> "headwater  control\n",
+          "another secret" -> s"headwater 1 ${"0" * 64} control\n",
+          "the secret but for one digit" -> s"headwater 1 ${secret.init}${if (secret.last == '0') '1' else '0'} control\n",
+          "half of the secret" -> s"headwater 1 ${secret.take(32)} control\n",
+          "the secret and more" -> s"headwater 1 ${secret}0 control\n",
+          "no secret" -> "headwater 1 control\n",
+          "an empty secret" -> "headwater 1  control\n",
           "an empty line" -> "\n",
           "nothing we know" -> "GET / HTTP/1.1\r\n\r\n",
-          "no role" -> s"headwater $secret\n",
-          "another role" -> s"headwater $secret root\n",
-          "a feed without a name" -> s"headwater $secret feed\n",
+          "no role" -> s"headwater 1 $secret\n",
+          "another role" -> s"headwater 1 $secret root\n",
+          "a feed without a name" -> s"headwater 1 $secret feed\n",
           "other words" -> s"hello $secret control\n"
         )
         lines.foreach { case (what, line) =>
@@ -97,6 +98,23 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
             fixture.assertWorks()
           }
         }
+        assert(fixture.noControl)
+      }
+    }
+
+    test(
+      s"on $kind, a client of another protocol version is told the version of this side and disconnected"
+    ) {
+      withServer(unix) { fixture =>
+        CapturedLog(classOf[BridgeServer]) { log =>
+          Using.resource(TestConnection.to(fixture.server)) { client =>
+            client.sendLine(s"headwater 7 ${fixture.server.secret} control\n")
+            assert(new String(client.read(10), US_ASCII) == "version 1\n")
+            client.awaitDisconnect()
+          }
+          assert(log.has("WARN", "it speaks version 7 of the protocol, and this jar version 1"))
+        }
+        fixture.assertWorks()
         assert(fixture.noControl)
       }
     }
@@ -122,7 +140,7 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
           val from = System.nanoTime()
           Using.resource(TestConnection.to(fixture.server)) { half =>
             Using.resource(TestConnection.to(fixture.server)) { silent =>
-              half.sendLine(s"headwater ${fixture.server.secret.take(10)}")
+              half.sendLine(s"headwater 1 ${fixture.server.secret.take(10)}")
               fixture.assertWorks()
               if (System.nanoTime() - from < TimeUnit.MILLISECONDS.toNanos(1000))
                 assert(!half.isDisconnected && !silent.isDisconnected, "they have their time")
@@ -173,7 +191,7 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
     withServer(unix = true) { fixture =>
       CapturedLog(classOf[BridgeServer]) { log =>
         Using.resource(TestConnection.to(fixture.server)) { feed =>
-          feed.sendLine(s"headwater ${fixture.server.secret} feed nobody.0\n")
+          feed.sendLine(s"headwater 1 ${fixture.server.secret} feed nobody.0\n")
           feed.awaitDisconnect()
         }
         assert(log.has("WARN", "no feed of that name is expected"))
@@ -187,7 +205,7 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
       val expected = fixture.server.expect("f.0")
       fixture.server.cancelExpected("f.0")
       Using.resource(TestConnection.to(fixture.server)) { feed =>
-        feed.sendLine(s"headwater ${fixture.server.secret} feed f.0\n")
+        feed.sendLine(s"headwater 1 ${fixture.server.secret} feed f.0\n")
         feed.awaitDisconnect()
       }
       assert(!expected.isDone)
@@ -198,7 +216,7 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
     withServer(unix = true) { fixture =>
       fixture.server.expect("f.0").cancel(false)
       Using.resource(TestConnection.to(fixture.server)) { feed =>
-        feed.sendLine(s"headwater ${fixture.server.secret} feed f.0\n")
+        feed.sendLine(s"headwater 1 ${fixture.server.secret} feed f.0\n")
         feed.awaitDisconnect()
       }
     }
@@ -232,7 +250,7 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
       withServer(unix = true) { two =>
         assert(one.server.secret.matches("[0-9a-f]{64}") && one.server.secret != two.server.secret)
         Using.resource(TestConnection.to(one.server)) { connection =>
-          connection.sendLine(s"headwater ${two.server.secret} control\n")
+          connection.sendLine(s"headwater 1 ${two.server.secret} control\n")
           connection.awaitDisconnect()
         }
       }
@@ -254,7 +272,7 @@ class BridgeServerSuite extends AnyFunSuite with NoThreadLeft {
     try
       (1 to 2000).foreach { round =>
         Using.resource(TestConnection.to(bridge.server)) { python =>
-          python.sendLine(s"headwater ${bridge.server.secret} control\n")
+          python.sendLine(s"headwater 1 ${bridge.server.secret} control\n")
           assert(python.isAcceptedNow)
           assert(bridge.isConnected, s"round $round")
         }

@@ -6,6 +6,7 @@ import java.nio.channels.{ServerSocketChannel, SocketChannel}
 import java.nio.file.Files
 import java.util.concurrent.{CompletableFuture, ExecutionException, TimeUnit}
 
+import scala.concurrent.duration._
 import scala.util.{Random, Using}
 
 import com.fasterxml.jackson.databind.JsonNode
@@ -217,7 +218,7 @@ class PythonConnectionSuite extends AnyFunSuite with NoThreadLeft {
         @volatile var kept = false
         val requester = new Thread(() => {
           if (round % 2 == 0) Thread.currentThread().interrupt() // before the request
-          got = Uninterruptibly.get(sendRequest(connection, n = round), Uninterruptibly.deadlineIn(20000))
+          got = Uninterruptibly.get(sendRequest(connection, n = round), 20000.millis.fromNow)
           kept = Thread.interrupted()
         })
         requester.start()

@@ -4,6 +4,7 @@ import java.nio.charset.StandardCharsets.UTF_8
 import java.util.concurrent.{ConcurrentLinkedQueue, CountDownLatch, TimeUnit}
 import java.util.concurrent.atomic.{AtomicInteger, AtomicLong}
 
+import scala.concurrent.duration._
 import scala.jdk.CollectionConverters._
 import scala.util.{Random, Try, Using}
 
@@ -45,7 +46,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       val run = new Run(feed)
       try body(run)
       finally {
-        feed.close()
+        feed.close(4.seconds.fromNow)
         run.awaitEnd()
       }
     }
@@ -55,7 +56,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       val buffer = new Buffer(maxRows, Long.MaxValue, first = 0)
       val thread = new FeedThread(feed, InMemory(buffer), s"headwater-feed-$id")
       try body(thread, buffer)
-      finally assert(thread.stop(20000))
+      finally assert(thread.stop(20000.millis.fromNow))
     }
   }
 
@@ -218,7 +219,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       run.awaitEnd()
       assert(run.failure.get.isInstanceOf[BridgeException])
       assert(run.failure.get.getMessage.contains("call hw.attach(spark)"))
-      assert(millis(feed.close()) < 2000)
+      assert(millis(feed.close(4.seconds.fromNow)) < 2000)
     } finally bridge.server.close()
   }
 
@@ -230,7 +231,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       f.python.close()
       run.awaitEnd()
       assert(run.failure.get.getMessage.contains("is gone"))
-      assert(millis(f.feed.close()) < 2000)
+      assert(millis(f.feed.close(4.seconds.fromNow)) < 2000)
     }
     withFeed() { f =>
       val run = new Run(f.feed)
@@ -239,13 +240,13 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       f.python.close()
       run.awaitEnd()
       assert(run.failure.get.getMessage.contains("the connection to Python was lost"))
-      assert(millis(f.feed.close()) < 2000)
+      assert(millis(f.feed.close(4.seconds.fromNow)) < 2000)
     }
   }
 
   test("a feed that is closed before it runs sends no request, leaves nothing, and its run returns") {
     withFeed(shards = 2) { f =>
-      f.feed.close()
+      f.feed.close(4.seconds.fromNow)
       val run = new Run(f.feed)
       run.awaitEnd()
       assert(run.failure.isEmpty && f.python.requestLines.isEmpty && f.status == "{}")
@@ -260,7 +261,11 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       f.python.onOpen = _ => () // for instance a source whose __init__ hangs
       f.inBuffer() { (thread, _) =>
         (0 to 1).foreach(i => f.python.awaitRequest(f.open(i)))
-        assert(millis(assert(thread.stop(4000), f.threads.map(_.getStackTrace.mkString("\n")))) < 2000)
+        assert(
+          millis(
+            assert(thread.stop(4000.millis.fromNow), f.threads.map(_.getStackTrace.mkString("\n")))
+          ) < 2000
+        )
         assert(f.threads.isEmpty && thread.failure.isEmpty)
         assert(f.python.requestLines.take(2).toSet == Set(f.open(0), f.open(1)))
         assert(f.python.requestLines.drop(2).sorted == Seq(f.stop(0), f.stop(1)))
@@ -274,7 +279,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       f.python.onOpen = f.python.respond(_, "{}")
       f.inBuffer() { (thread, _) =>
         f.python.awaitRequest(f.open())
-        assert(millis(assert(thread.stop(4000))) < 2000)
+        assert(millis(assert(thread.stop(4000.millis.fromNow))) < 2000)
         assert(f.threads.isEmpty && thread.failure.isEmpty)
       }
       assert(f.python.requestLines == Seq(f.open(), f.stop()))
@@ -290,7 +295,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
         shards.head.send(ArrowBytes.batch(Seq(1)))
         Script.await("no row came")(buffer.latest == 0)
         assert(f.status.contains(s""""${f.id}":{"waitingRows":1,"""))
-        assert(millis(assert(thread.stop(4000))) < 2000)
+        assert(millis(assert(thread.stop(4000.millis.fromNow))) < 2000)
         shards.foreach(_.awaitDisconnect())
         assert(f.threads.isEmpty && thread.failure.isEmpty && f.status == "{}")
         assert(f.python.requestLines.drop(3).sorted == Seq(f.stop(0), f.stop(1), f.stop(2)))
@@ -302,7 +307,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     withFeed() { f =>
       f.inBuffer() { (thread, _) =>
         f.shard().send(ArrowBytes.batch(1L to 1000L).take(500))
-        assert(millis(assert(thread.stop(4000))) < 2000)
+        assert(millis(assert(thread.stop(4000.millis.fromNow))) < 2000)
         assert(thread.failure.isEmpty)
       }
     }
@@ -313,7 +318,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       f.inBuffer(maxRows = 1) { (thread, buffer) =>
         (0 to 1).foreach(i => f.shard(i).send(ArrowBytes.batch(Seq(1, 2, 3))))
         Script.await("it was not blocked")(buffer.isBlocked)
-        assert(millis(assert(thread.stop(4000))) < 2000)
+        assert(millis(assert(thread.stop(4000.millis.fromNow))) < 2000)
         assert(f.threads.isEmpty && thread.failure.isEmpty && buffer.latest == 0)
         assert(f.python.requestLines.drop(2).sorted == Seq(f.stop(0), f.stop(1)))
       }
@@ -327,7 +332,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       f.running { _ =>
         f.shard()
         @volatile var closed = false
-        val closer = new Thread(() => { f.feed.close(); closed = true })
+        val closer = new Thread(() => { f.feed.close(4.seconds.fromNow); closed = true })
         closer.start()
         assert(stopping.await(20, TimeUnit.SECONDS))
         assert(!closed)
@@ -345,8 +350,8 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       CapturedLog(classOf[PythonFeed]) { log =>
         f.inBuffer() { (thread, _) =>
           (0 to 2).foreach(f.shard(_))
-          val took = millis(assert(thread.stop(4000)))
-          assert(took >= 3000 && took <= 4000, "Python itself takes up to 3 s")
+          val took = millis(assert(thread.stop(4000.millis.fromNow)))
+          assert(took >= 3000 && took <= 4000, "the thread has the rest")
           assert(f.threads.isEmpty)
         }
         (0 to 2).foreach { i =>
@@ -361,7 +366,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       f.inBuffer() { (thread, _) =>
         f.shard()
         Thread.currentThread().interrupt()
-        val stopped = thread.stop(4000)
+        val stopped = thread.stop(4000.millis.fromNow)
         assert(Thread.interrupted() && stopped)
         assert(f.bridge.isConnected && f.python.requestLines == Seq(f.open(), f.stop()))
       }
@@ -374,7 +379,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       CapturedLog(classOf[PythonFeed]) { log =>
         f.inBuffer() { (thread, _) =>
           f.shard()
-          assert(thread.stop(4000))
+          assert(thread.stop(4000.millis.fromNow))
         }
         assert(log.has("WARN", s"feed ${f.id}.0: Python was told to stop it: abandoned"))
       }
@@ -387,7 +392,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       f.inBuffer() { (thread, _) =>
         (0 to 1).foreach(f.shard(_))
         CapturedLog(classOf[PythonFeed]) { log =>
-          assert(thread.stop(4000))
+          assert(thread.stop(4000.millis.fromNow))
           (0 to 1).foreach(i =>
             assert(log.has("WARN", s"feed ${f.id}.$i: Python was told to stop it: KeyError"))
           )
@@ -474,7 +479,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       f.shard().send(ArrowBytes.batch(Seq(1)) ++ ArrowBytes.batch(Seq(2)) ++ ArrowBytes.batch(Seq(3)))
       run.awaitEnd()
       assert(run.failure.isEmpty && run.values == Seq(1, 2))
-      f.feed.close()
+      f.feed.close(4.seconds.fromNow)
     }
   }
 
@@ -506,7 +511,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
         val thread = new FeedThread(f.feed, InMemory(buffer), s"headwater-feed-${f.id}")
         val until = System.nanoTime() + random.nextInt(3000000)
         while (System.nanoTime() < until) Thread.onSpinWait() // this is what the test is about
-        assert(millis(assert(thread.stop(4000))) < 3000, s"round $round")
+        assert(millis(assert(thread.stop(4000.millis.fromNow))) < 3000, s"round $round")
         assert(f.threads.isEmpty && f.status == "{}" && thread.failure.isEmpty)
         (0 to 1).foreach { i =>
           val about = f.python.requestLines.filter(_.endsWith(s".$i"))

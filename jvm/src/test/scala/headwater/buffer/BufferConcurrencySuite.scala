@@ -3,7 +3,8 @@ package headwater.buffer
 import java.util.concurrent.ThreadLocalRandom
 import java.util.concurrent.atomic.{AtomicBoolean, AtomicLong, AtomicReference}
 
-import headwater.core.Uninterruptibly
+import scala.concurrent.duration._
+
 import headwater.testing.{NumberedRows, Script}
 import org.scalacheck.Gen
 import org.scalatest.funsuite.AnyFunSuite
@@ -122,9 +123,9 @@ class BufferConcurrencySuite extends AnyFunSuite with ScalaCheckPropertyChecks {
         }
         var start = -1L
         var ids = Vector.empty[Long]
-        val deadline = Uninterruptibly.deadlineIn(60000)
+        val deadline = 60000.millis.fromNow
         while (ids.length < feeds * perFeed && failure.get == null) { // without the sleep of Script.await
-          assert(System.nanoTime() < deadline, s"stuck after $start: ${buffer.status}")
+          assert(deadline.hasTimeLeft(), s"stuck after $start: ${buffer.status}")
           val end = buffer.endWithin(start, rowsPerBatch, Long.MaxValue)
           if (end > start) {
             ids ++= NumberedRows.ids(buffer.read(start, end).slices)

@@ -2,6 +2,8 @@ package headwater.core
 
 import java.util.concurrent.CountDownLatch
 
+import scala.concurrent.duration._
+
 import headwater.buffer.Buffer
 import headwater.testing.{InMemory, NoThreadLeft, NumberedRows, Script}
 import org.scalatest.funsuite.AnyFunSuite
@@ -12,11 +14,11 @@ class FeedThreadSuite extends AnyFunSuite with NoThreadLeft {
     val buffer = new Buffer(100, Long.MaxValue, first = 0)
     val feed = new Feed {
       override def run(out: RowSink): Unit = work(out)
-      override def close(): Unit = ()
+      override def close(deadline: Deadline): Unit = ()
     }
     val thread = new FeedThread(feed, InMemory(buffer), "headwater-feed-test")
     try body(thread, buffer)
-    finally assert(thread.stop(20000))
+    finally assert(thread.stop(20000.millis.fromNow))
   }
 
   test("a feed that reports it has caught up is not finished") {

@@ -8,7 +8,7 @@ import org.scalatest.prop.TableDrivenPropertyChecks
 class PythonOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
 
   private def read(written: (String, String)*): PythonOptions =
-    PythonOptions.read(new SourceOptions("letters", written.toMap, PythonOptions.names))
+    PythonOptions.read(new SourceOptions("letters", written.toMap, OptionTable.python))
 
   private def json(options: PythonOptions) =
     Json.mapper.readTree(options.writeTo(Json.mapper.createObjectNode().put("source", "letters")).toString)
@@ -41,17 +41,17 @@ class PythonOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
   test("an invalid value is refused with the option, the value and what is allowed") {
     val cases = Table(
       ("option", "value", "allowed"),
-      ("concurrency", "0", "it must be a whole number from 1 to 256"),
-      ("concurrency", "257", "it must be a whole number from 1 to 256"),
-      ("concurrency", "two", "it must be a whole number from 1 to 256"),
+      ("concurrency", "0", "it must be an integer from 1 to 256"),
+      ("concurrency", "257", "it must be an integer from 1 to 256"),
+      ("concurrency", "two", "it must be an integer from 1 to 256"),
       ("onError", "ignore", "it must be fail or restart or end"),
       ("onError", "", "it must be fail or restart or end"),
-      ("maxRestarts", "-1", "it must be a whole number, 0 or more"),
+      ("maxRestarts", "-1", "it must be an integer, 0 or more"),
       ("onBadRow", "skip", "it must be fail or drop or null"),
       ("linger", "10", "it must be a duration with its unit"),
       ("linger", "-1ms", "it must be a duration with its unit"),
-      ("batchRows", "0", "it must be a whole number from 1 to 1048576"),
-      ("batchRows", "1048577", "it must be a whole number from 1 to 1048576")
+      ("batchRows", "0", "it must be an integer from 1 to 1048576"),
+      ("batchRows", "1048577", "it must be an integer from 1 to 1048576")
     )
     forAll(cases) { (option, value, allowed) =>
       val error = intercept[InvalidOptionException](read(option -> value))

@@ -3,6 +3,7 @@ package headwater.core
 import scala.io.Source
 import scala.util.{Try, Using}
 
+import headwater.adapters.V1Offset
 import headwater.InvalidOffsetException
 import headwater.testing.MutatedText
 import org.scalacheck.Gen
@@ -37,7 +38,7 @@ class SeqOffsetSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Tabl
 
   test("an offset equals Spark's SerializedOffset with the same JSON") {
     val fromLog = new org.apache.spark.sql.execution.streaming.Offset { override val json: String = good }
-    assert(fromLog == SeqOffset.parse(good))
+    assert(fromLog == new V1Offset(SeqOffset.parse(good)))
   }
 
   test("an invalid offset is refused with the reason") {
@@ -50,10 +51,10 @@ class SeqOffsetSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Tabl
       "[1]" -> "must be a JSON object",
       good + good -> "it is not JSON",
       good.dropRight(1) -> "it is not JSON",
-      good.replace("41", "41.0") -> "'seq' is 41.0, it must be a whole number from 0",
-      good.replace("41", "1e3") -> "'seq' is 1000.0, it must be a whole number from 0",
-      good.replace("41", "-1") -> "'seq' is -1, it must be a whole number from 0",
-      good.replace("41", "\"41\"") -> "'seq' is \"41\", it must be a whole number from 0",
+      good.replace("41", "41.0") -> "'seq' is 41.0, it must be an integer from 0",
+      good.replace("41", "1e3") -> "'seq' is 1000.0, it must be an integer from 0",
+      good.replace("41", "-1") -> "'seq' is -1, it must be an integer from 0",
+      good.replace("41", "\"41\"") -> "'seq' is \"41\", it must be an integer from 0",
       good.replace("41", "NaN") -> "it is not JSON",
       good.replace("41", "null") -> "'seq' is null",
       good.replace("41", "9223372036854775808") -> "'seq' is 9223372036854775808",

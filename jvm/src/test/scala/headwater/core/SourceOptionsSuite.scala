@@ -1,6 +1,7 @@
 package headwater.core
 
 import headwater.InvalidOptionException
+import headwater.adapters.ReadLimits
 import headwater.adapters.PythonProvider
 import org.apache.spark.sql.connector.read.streaming.ReadLimit
 import org.scalatest.funsuite.AnyFunSuite
@@ -9,7 +10,7 @@ import org.scalatest.prop.TableDrivenPropertyChecks
 class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
 
   private def options(written: (String, String)*) =
-    new SourceOptions("letters", written.toMap, "len" +: BufferedOptions.names)
+    new SourceOptions("letters", written.toMap, "len" +: OptionTable.feed)
 
   private def buffered(written: (String, String)*) =
     BufferedOptions.read(options(written: _*), Durability.Memory)
@@ -60,12 +61,12 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
       ("bufferBytes", "0", "it must be a size of at least 1 byte, such as 500k, 64m or 2g"),
       ("bufferBytes", "-1", "it must be a size"),
       ("bufferBytes", "64 parsecs", "it must be a size"),
-      ("bufferRows", "0", "it must be a whole number, 1 or more"),
-      ("maxRowsPerTrigger", "ten", "it must be a whole number, 1 or more"),
-      ("maxRowsPerTrigger", "1.5", "it must be a whole number, 1 or more"),
-      ("maxRowsPerTrigger", "9223372036854775808", "it must be a whole number, 1 or more"),
+      ("bufferRows", "0", "it must be an integer, 1 or more"),
+      ("maxRowsPerTrigger", "ten", "it must be an integer, 1 or more"),
+      ("maxRowsPerTrigger", "1.5", "it must be an integer, 1 or more"),
+      ("maxRowsPerTrigger", "9223372036854775808", "it must be an integer, 1 or more"),
       ("maxBytesPerTrigger", "", "it must be a size"),
-      ("minRowsPerTrigger", "-3", "it must be a whole number, 1 or more"),
+      ("minRowsPerTrigger", "-3", "it must be an integer, 1 or more"),
       ("maxTriggerDelay", "soon", "it must be a duration with its unit, such as 250ms, 10s, 15m or 2h"),
       ("maxTriggerDelay", "10", "it must be a duration with its unit"),
       ("maxTriggerDelay", "500us", "it must be a duration with its unit"),
@@ -98,7 +99,7 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
 
   test("a missing required option is named, with what is allowed") {
     val error = intercept[InvalidOptionException](options().required("len")(SourceOptions.integer(1, 9)))
-    assert(error.getMessage == "Source 'letters' needs the option 'len': a whole number from 1 to 9.")
+    assert(error.getMessage == "Source 'letters' needs the option 'len': an integer from 1 to 9.")
   }
 
   test("minRowsPerTrigger above maxRowsPerTrigger is refused") {
@@ -112,16 +113,16 @@ class SourceOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
   }
 
   test("limits survive the conversion to Spark's ReadLimit and back") {
-    assert(buffered().readLimit == ReadLimit.allAvailable())
-    assert(Admission.of(buffered().readLimit) == Admission())
-    assert(buffered("maxRowsPerTrigger" -> "5").readLimit == ReadLimit.maxRows(5))
+    assert(ReadLimits.of(buffered().limits) == ReadLimit.allAvailable())
+    assert(ReadLimits.admission(ReadLimits.of(buffered().limits)) == Admission())
+    assert(ReadLimits.of(buffered("maxRowsPerTrigger" -> "5").limits) == ReadLimit.maxRows(5))
     val all = buffered(
       "maxRowsPerTrigger" -> Long.MaxValue.toString,
       "maxBytesPerTrigger" -> "1k",
       "minRowsPerTrigger" -> "2",
       "maxTriggerDelay" -> "3s"
     )
-    assert(Admission.of(all.readLimit) == Admission(Long.MaxValue, 1024, 2, 3000000000L))
+    assert(ReadLimits.admission(ReadLimits.of(all.limits)) == Admission(Long.MaxValue, 1024, 2, 3000000000L))
   }
 
   private def partitioned(written: (String, String)*) =

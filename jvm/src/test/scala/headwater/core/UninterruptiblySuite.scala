@@ -2,6 +2,8 @@ package headwater.core
 
 import java.util.concurrent.{CompletableFuture, CountDownLatch}
 
+import scala.concurrent.duration._
+
 import headwater.testing.Script
 import org.scalatest.funsuite.AnyFunSuite
 
@@ -9,7 +11,7 @@ class UninterruptiblySuite extends AnyFunSuite {
 
   test("get returns the value, throws the failure, or returns None after the deadline") {
     val failed = new IllegalStateException("no")
-    def in(millis: Long) = Uninterruptibly.deadlineIn(millis)
+    def in(millis: Long) = millis.millis.fromNow
     assert(Uninterruptibly.get(CompletableFuture.completedFuture(1), in(0)) == Some(1))
     assert(
       intercept[IllegalStateException](
@@ -29,10 +31,10 @@ class UninterruptiblySuite extends AnyFunSuite {
     joined.start()
     val results = new java.util.concurrent.LinkedBlockingQueue[Any]
     val waiting = new Thread(() => {
-      results.add(Uninterruptibly.get(future, Uninterruptibly.deadlineIn(60000)))
+      results.add(Uninterruptibly.get(future, 60000.millis.fromNow))
       results.add(Thread.interrupted())
       Thread.currentThread().interrupt()
-      Uninterruptibly.join(joined, Uninterruptibly.deadlineIn(60000))
+      Uninterruptibly.join(joined, 60000.millis.fromNow)
       results.add(joined.isAlive)
       results.add(Thread.interrupted())
     })
@@ -51,9 +53,7 @@ class UninterruptiblySuite extends AnyFunSuite {
   test("interrupts do not extend the deadline") {
     @volatile var got: Option[Option[Int]] = None
     val waiting =
-      new Thread(() =>
-        got = Some(Uninterruptibly.get(new CompletableFuture[Int], Uninterruptibly.deadlineIn(300)))
-      )
+      new Thread(() => got = Some(Uninterruptibly.get(new CompletableFuture[Int], 300.millis.fromNow)))
     waiting.start()
     Script.await("it waits for ever") { waiting.interrupt(); !waiting.isAlive }
     assert(got == Some(None))
@@ -63,10 +63,10 @@ class UninterruptiblySuite extends AnyFunSuite {
     val never = new CountDownLatch(1)
     val thread = new Thread(() => never.await())
     thread.start()
-    Uninterruptibly.join(thread, Uninterruptibly.deadlineIn(50))
+    Uninterruptibly.join(thread, 50.millis.fromNow)
     assert(thread.isAlive)
     never.countDown()
-    Uninterruptibly.join(thread, Uninterruptibly.deadlineIn(60000))
+    Uninterruptibly.join(thread, 60000.millis.fromNow)
     assert(!thread.isAlive)
   }
 

@@ -5,7 +5,8 @@ import java.util.UUID
 
 import scala.collection.mutable
 
-import headwater.adapters.BufferedSource
+import headwater.buffer.StoredBatch
+import headwater.adapters.V1Source
 import headwater.core.{Durability, SeqOffset}
 import headwater.testing.{NoThreadLeft, Script, ScriptProvider}
 import headwater.{DataLossException, FeedFailedException}
@@ -34,13 +35,13 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
       .options((Seq("durability" -> "log") ++ options).toMap)
       .load()
 
-  private def sourceOf(query: StreamExecution): BufferedSource =
+  private def sourceOf(query: StreamExecution): V1Source[StoredBatch] =
     query.logicalPlan
       .collectFirst { case relation: StreamingExecutionRelation => relation.source }
       .get
-      .asInstanceOf[BufferedSource]
+      .asInstanceOf[V1Source[StoredBatch]]
 
-  private def latest(source: BufferedSource): Long =
+  private def latest(source: V1Source[StoredBatch]): Long =
     Option(source.reportLatestOffset()).fold(-1L)(offset => SeqOffset.parse(offset.json).seq)
 
   /** Adds rows to the running feed, and waits until they can be offered. */

@@ -1,5 +1,6 @@
 package headwater.log
 
+import scala.concurrent.duration._
 import scala.util.Using
 
 import headwater.core.{ArrowSchema, Cursor, Durability, LostRows, RowGroup, SeqOffset, Slice, Store}
@@ -63,7 +64,7 @@ object Logs {
   /** As at the end of a query: the buffer is closed, then the store. */
   def close(store: Store): Unit = {
     store.buffer.close()
-    store.close(availableNow = false)
+    store.close(1.second.fromNow, availableNow = false)
   }
 
   def withStore[T](

@@ -91,7 +91,7 @@ class StartPositionsSuite extends AnyFunSuite {
     assert(option.getMessage.contains("its option 'url' was 'u' and is 'v' now"))
     val keyType =
       intercept[InvalidOffsetException](in(place)(_.add(Positions(PartitionKeyType.Names, Seq("a" -> 1L)))))
-    assert(keyType.getMessage.contains("were called by a whole number"))
+    assert(keyType.getMessage.contains("were called by an integer"))
     val first = place.resolve("start-00000001.json")
     Files.writeString(first, Files.readString(first).replace("\"v\":1", "\"v\":2"))
     val version = intercept[InvalidOffsetException](in(place)(_ => ()))

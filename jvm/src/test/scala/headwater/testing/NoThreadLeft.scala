@@ -1,8 +1,8 @@
 package headwater.testing
 
+import scala.concurrent.duration._
 import scala.jdk.CollectionConverters._
 
-import headwater.core.Uninterruptibly
 import org.scalatest.{Failed, Outcome, TestSuite, TestSuiteMixin}
 
 /** No thread of ours survives a test. */
@@ -26,8 +26,8 @@ object NoThreadLeft {
 
   /** Threads that are left after some time to end. */
   def leftAfter(before: Set[Thread]): Set[String] = {
-    val deadline = Uninterruptibly.deadlineIn(10000)
-    while ((ours -- before).nonEmpty && System.nanoTime() < deadline) Thread.sleep(1)
+    val deadline = 10000.millis.fromNow
+    while ((ours -- before).nonEmpty && deadline.hasTimeLeft()) Thread.sleep(1)
     (ours -- before).map(t => t.getName + t.getStackTrace.mkString(" is left:\n    ", "\n    ", ""))
   }
 }

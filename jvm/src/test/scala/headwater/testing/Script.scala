@@ -6,10 +6,12 @@ import java.nio.channels.Channels
 import java.util.concurrent.{ConcurrentHashMap, LinkedBlockingQueue, TimeUnit}
 import java.util.concurrent.atomic.AtomicLong
 
+import scala.concurrent.duration.Deadline
 import scala.util.Using
 
-import headwater.adapters.BufferedSource
-import headwater.core.{ArrowRows, BufferedOptions, Durability, Feed, RowSink, SourceOptions}
+import headwater.adapters.V1Source
+import headwater.buffer.{BufferedStream, StoredBatch}
+import headwater.core.{ArrowRows, BufferedOptions, Durability, Feed, OptionTable, RowSink, SourceOptions}
 import headwater.log.Stores
 import org.apache.arrow.memory.RootAllocator
 import org.apache.arrow.vector.{BigIntVector, VectorSchemaRoot, VectorUnloader}
@@ -19,6 +21,7 @@ import org.apache.arrow.vector.types.pojo.{ArrowType, Field, FieldType, Schema}
 import org.apache.spark.sql.SQLContext
 import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap
 import org.apache.spark.sql.execution.streaming.Source
+import org.apache.spark.sql.headwater.StreamingFrames
 import org.apache.spark.sql.sources.StreamSourceProvider
 import org.apache.spark.sql.types.{LongType, StructType}
 
@@ -127,7 +130,7 @@ object Script {
       }
     }
 
-    override def close(): Unit = {
+    override def close(deadline: Deadline): Unit = {
       isClosed = true
       todo.add(Close)
     }
@@ -165,23 +168,24 @@ object ScriptProvider {
       name: String,
       written: Map[String, String] = Map.empty,
       folder: String = "file:/nowhere"
-  ): BufferedSource = {
+  ): V1Source[StoredBatch] = {
     val spark = sqlContext.sparkSession
     val options =
-      BufferedOptions.read(new SourceOptions(name, written, BufferedOptions.names), Durability.Memory)
+      BufferedOptions.read(new SourceOptions(name, written, OptionTable.feed), Durability.Memory)
     val arrowSchema = Script.arrowSchema.serializeAsMessage()
     val nanoTime = () => Script(name).nanoTime.get
     def log = Stores.logSettings(spark, options, name, Script.schema, arrowSchema)
-    new BufferedSource(
-      spark,
+    val description = s"script[$name]"
+    val frames = new StreamingFrames(spark, description, Script.schema, arrowSchema, options.failOnDataLoss)
+    val stream = new BufferedStream(
       name,
-      Script.schema,
-      arrowSchema,
+      description,
       options,
       Stores.opener(spark, folder, options, () => f"${runs.incrementAndGet()}%016x", log, nanoTime),
       _ => Script(name).newFeed(),
-      description = s"script[$name]",
-      nanoTime = nanoTime
+      () => frames.rowsLost,
+      nanoTime
     )
+    new V1Source(stream, Script.schema, options.limits, frames.of)
   }
 }

@@ -6,8 +6,9 @@ import java.nio.ByteBuffer
 import java.nio.channels.SocketChannel
 import java.nio.charset.StandardCharsets.US_ASCII
 
+import scala.concurrent.duration._
+
 import headwater.bridge.BridgeServer
-import headwater.core.Uninterruptibly
 
 /** Python's end of a connection. Every wait has a timeout. */
 final class TestConnection(channel: SocketChannel) extends AutoCloseable {
@@ -34,8 +35,8 @@ final class TestConnection(channel: SocketChannel) extends AutoCloseable {
   /** The same, without sleeping. */
   def isAcceptedNow: Boolean = {
     val response = ByteBuffer.allocate(3)
-    val deadline = Uninterruptibly.deadlineIn(20000)
-    while (response.hasRemaining && System.nanoTime() < deadline) channel.read(response)
+    val deadline = 20000.millis.fromNow
+    while (response.hasRemaining && deadline.hasTimeLeft()) channel.read(response)
     new String(response.array, US_ASCII) == "ok\n"
   }
 
@@ -67,7 +68,7 @@ object TestConnection {
   def authenticated(server: BridgeServer, role: String): TestConnection = {
     val connection = to(server)
     try {
-      connection.sendLine(s"headwater ${server.secret} $role\n")
+      connection.sendLine(s"headwater ${BridgeServer.ProtocolVersion} ${server.secret} $role\n")
       if (!connection.isAccepted) throw new AssertionError(s"$role was not answered ok")
     } catch { case e: Throwable => connection.close(); throw e }
     connection

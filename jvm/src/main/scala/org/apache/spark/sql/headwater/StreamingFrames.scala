@@ -3,6 +3,7 @@ package org.apache.spark.sql.headwater
 import scala.jdk.CollectionConverters._
 
 import headwater.DataLossException
+import headwater.buffer.StoredBatch
 import headwater.core.ArrowRows
 import headwater.log.{DamagedException, StoredSlices}
 import headwater.task.{PlannedRows, SliceRows, TaskSlices, TaskSplitter}
@@ -48,18 +49,12 @@ final class StreamingFrames(
 
   private[this] val template = new PlanTemplate(session, schema)
 
-  /** @param rowsId
-    *   the id of the rows in [[PlannedRows]]
-    * @param needsHadoop
-    *   some of them are in files on a Hadoop file system
-    * @param onRun
-    *   called on the driver when the frame is first run; not called if it is only planned
-    */
-  def of(rowsId: Long, needsHadoop: Boolean)(onRun: () => Unit): DataFrame = {
-    val conf = Option.when(needsHadoop)(hadoop)
+  /** Losses are reported when the frame is run, not when it is planned. */
+  def of(batch: StoredBatch): DataFrame = {
+    val conf = Option.when(batch.needsHadoop)(hadoop)
     val rdd =
-      new ArrowRDD(session.sparkContext, arrowSchema, rowsId, conf, lossReports, onRun).setName(name)
-    template.of(rdd)
+      new ArrowRDD(session.sparkContext, arrowSchema, batch.rowsId, conf, lossReports, batch.reportLosses)
+    template.of(rdd.setName(name))
   }
 }
 

@@ -1,37 +1,20 @@
-package headwater.adapters
+package headwater.partition
 
-import java.util.{Map => JMap, Optional}
 import javax.annotation.concurrent.GuardedBy
 
-import scala.jdk.CollectionConverters._
+import scala.concurrent.duration.Deadline
 
-import headwater.core.{Admission, OffsetJson, PartitionedOptions, Positions, VectorOffset}
-import headwater.partition.{
-  BatchPlanner,
-  PartitionMetrics,
-  PartitionRange,
-  PartitionWatch,
-  Ranges,
-  RunningPartitions,
-  StartPositions,
-  TaskReports
-}
+import headwater.core._
 import headwater.{DataLossException, FeedFailedException, InvalidOffsetException}
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.DataFrame
-import org.apache.spark.sql.connector.read.streaming.{Offset => AnyOffset, _}
-import org.apache.spark.sql.execution.streaming.{Offset, Source}
-import org.apache.spark.sql.types.StructType
 
-/** A partitioned source as Spark's V1 `Source`. Rows stay upstream until tasks read them.
+/** A partitioned source as a stream. Its rows stay upstream until tasks read them.
   *
-  * Spark calls it as it calls a [[BufferedSource]]. No call waits for the author's code: a [[PartitionWatch]]
-  * knows how far the partitions go. [[latestOffset]] plans the end of a batch, [[getBatch]] distributes its
-  * ranges over tasks, and [[commit]] has nothing to drop.
+  * No call waits for the author's code: a [[PartitionWatch]] knows how far the partitions go. [[latest]] plans the end
+  * of a batch, [[plan]] distributes its ranges over tasks, and [[commit]] has nothing to drop.
   *
-  * A position never moves backwards. A partition that moves backwards or disappears has lost rows: the query
-  * fails, or, with `failOnDataLoss` false, the partition keeps its position until its offsets have passed it
-  * again.
+  * A position never moves backwards. A partition that moves backwards or disappears has lost rows: the query fails, or,
+  * with `failOnDataLoss` false, the partition keeps its position until its offsets have passed it again.
   *
   * @param openStarts
   *   opens the start positions; called when the first position is known
@@ -41,24 +24,19 @@ import org.apache.spark.sql.types.StructType
   *   not every offset is a row
   * @param slots
   *   how many tasks can run at once
-  * @param description
-  *   what progress reports and the UI show; it must contain no secret
   */
-private[headwater] final class PartitionedSource(
-    name: String,
-    override val schema: StructType,
+private[headwater] final class PartitionedStream(
+    override val name: String,
+    override val description: String,
     options: PartitionedOptions,
     openStarts: () => StartPositions,
     openPartitions: Set[String] => RunningPartitions,
     hasGaps: Boolean,
     slots: () => Int,
-    description: String,
     nanoTime: () => Long = () => System.nanoTime()
-) extends Source
-    with SupportsTriggerAvailableNow
-    with ReportsSourceMetrics
+) extends RowStream[PartitionedBatch]
     with Logging {
-  import PartitionedSource._
+  import PartitionedStream._
 
   private[this] val taskReports = new TaskReports
   private[this] val warnings = new Once
@@ -71,36 +49,65 @@ private[headwater] final class PartitionedSource(
   @GuardedBy("this") private[this] var reached: Option[Positions] =
     None // the end of the last batch that was offered
 
-  override def getDefaultReadLimit: ReadLimit = options.readLimit
-
-  /** The end is fixed by the first [[latestOffset]]: only then is the start position known. */
-  override def prepareForTriggerAvailableNow(): Unit = synchronized { forAvailableNow = true }
-
-  override def latestOffset(start: AnyOffset, limit: ReadLimit): AnyOffset = {
-    val known = Option(start).map(parse(_).next)
-    val running = ensureStarted(known)
-    taskReports.endBatch()
-    running.watch.failure.foreach(e => throw withSourceName(e))
-    val bound = synchronized(forAvailableNow) match {
-      case true => Some(endOfAvailableNow(running))
-      case false => running.watch.snapshot.map(_.latest)
+  override def open(known: Position): Unit = synchronized {
+    if (started.isEmpty) {
+      if (stopped) throw new IllegalStateException(s"Source '$name' is stopped")
+      val positions = positionsOf(known)
+      val starts = openStarts()
+      val running =
+        try {
+          val partitions = openPartitions(starts.all.keySet ++ positions.fold(Set.empty[String])(_.at.keySet))
+          Running(
+            starts,
+            partitions,
+            new BatchPlanner(partitions.watch, name, hasGaps, options.python.maxConsecutiveErrors, nanoTime)
+          )
+        } catch { case e: Throwable => starts.close(); throw e }
+      started = Some(running)
+      reached = reached.orElse(positions)
     }
-    val end = for {
-      latest <- bound
-      snapshot <- running.watch.snapshot
-      from <- positionsFrom(known, snapshot, running.starts)
-      waiting = waitingOf(from, latest, snapshot, running.starts.all)
-      end <- endWithin(from, waiting, Admission.of(limit), running.planner)
-    } yield end
-    end.foreach(next => synchronized { reached = Some(next) })
-    end.fold(start)(VectorOffset(name, _))
   }
 
-  override def getBatch(start: Option[Offset], end: Offset): DataFrame = {
-    val to = parse(end).next
-    val from = start.map(parse(_).next)
-    val running = ensureStarted(Some(to))
-    val starts = running.starts.all
+  override def parse(json: String): VectorOffset = {
+    val offset = VectorOffset.parse(json)
+    OffsetJson.checkSource(offset.source, name, json)
+    offset
+  }
+
+  override def latest(position: Position, limit: Admission): Option[StreamOffset] = {
+    val known = positionsOf(position)
+    val current = running
+    taskReports.endBatch()
+    failure.foreach(throw _)
+    val bound =
+      if (synchronized(forAvailableNow)) Some(endOfAvailableNow(current))
+      else current.watch.snapshot.map(_.latest)
+    val end = for {
+      latest <- bound
+      snapshot <- current.watch.snapshot
+      from <- positionsFrom(known, snapshot, current.starts)
+      waiting = waitingOf(from, latest, snapshot, current.starts.all)
+      end <- endWithin(from, waiting, limit, current.planner)
+    } yield end
+    end.foreach(next => synchronized { reached = Some(next) })
+    end.map(VectorOffset(name, _))
+  }
+
+  override def newest: Option[StreamOffset] = {
+    val (running, position) = synchronized((started, reached))
+    val latest = running.flatMap(_.watch.snapshot).map(_.latest).getOrElse(Map.empty)
+    position
+      .map(at => at.updated(latest.filter { case (p, offset) => at.get(p).forall(_ < offset) }))
+      .map(VectorOffset(name, _))
+  }
+
+  override def fixEnd(): Unit = synchronized { forAvailableNow = true }
+
+  override def plan(position: Position, end: StreamOffset): PartitionedBatch = {
+    val to = vectorOffset(end).next
+    val from = positionsOf(position)
+    val current = running
+    val starts = current.starts.all
     val ranges = to.at.toSeq.map { case (partition, until) =>
       val after = from.flatMap(_.get(partition)).orElse(starts.get(partition)).getOrElse {
         throw new InvalidOffsetException(
@@ -112,7 +119,7 @@ private[headwater] final class PartitionedSource(
       if (until < after)
         throw new InvalidOffsetException(
           s"Source '$name' was asked for a batch that ends before it begins, in partition '$partition': from " +
-            s"${start.orNull} to $end"
+            s"$position to $end"
         )
       PartitionRange(0, partition, after, until)
     }
@@ -123,67 +130,51 @@ private[headwater] final class PartitionedSource(
       lastBatchAt = nanoTime()
       reached = Some(to)
     }
-    val batch = running.partitions.frame(tasks.map(Ranges.json(to.keyType, _)))
-    taskReports.startBatch(tasks.flatten, batch.reports)
-    batch.frame
+    PartitionedBatch(
+      tasks.map(Ranges.json(to.keyType, _)),
+      current.partitions.reader,
+      reports => taskReports.startBatch(tasks.flatten, reports)
+    )
   }
 
-  override def commit(end: Offset): Unit = parse(end) // rows stay where they are
+  override def live(position: Position): LiveRows =
+    throw new UnsupportedOperationException(
+      s"Source '$name' is partitioned: its rows are read in batches only"
+    )
 
-  override def getOffset: Option[Offset] = Option(reportLatestOffset()).map(_.asInstanceOf[Offset])
+  override def commit(to: StreamOffset): Unit = vectorOffset(to) // rows stay where they are
 
-  /** For progress reports: the newest offsets, whatever the limits allow. */
-  override def reportLatestOffset(): AnyOffset = {
+  override def failure: Option[Throwable] = synchronized(started).flatMap(_.watch.failure).map {
+    case e: FeedFailedException => new FeedFailedException(s"Source '$name' failed: ${e.getMessage}", e)
+    case other => other
+  }
+
+  override def metrics: Map[String, String] = {
     val (running, position) = synchronized((started, reached))
-    val latest = running.flatMap(_.watch.snapshot).map(_.latest).getOrElse(Map.empty)
-    position
-      .map(at => at.updated(latest.filter { case (p, offset) => at.get(p).forall(_ < offset) }))
-      .map(VectorOffset(name, _))
-      .orNull
+    PartitionMetrics.of(
+      running.flatMap(_.watch.snapshot),
+      position,
+      running.fold(noStarts)(_.starts.all),
+      taskReports
+    )
   }
 
-  override def metrics(latestConsumedOffset: Optional[AnyOffset]): JMap[String, String] = {
-    val (running, position) = synchronized((started, reached))
-    PartitionMetrics
-      .of(running.flatMap(_.watch.snapshot), position, running.fold(noStarts)(_.starts.all), taskReports)
-      .asJava
-  }
-
-  override def stop(): Unit = {
+  override def stop(deadline: Deadline): Unit = {
     val running = synchronized {
       stopped = true
       started
     }
     running.foreach { case Running(starts, partitions, _) =>
-      partitions.close()
+      partitions.close(deadline)
       starts.close()
     }
   }
 
-  override def toString: String = description
-
   /** The position of the query, for `hw.feeds()`. */
   def offsets: Map[String, Long] = synchronized(reached).fold(Map.empty[String, Long])(_.at)
 
-  /** Starts with the first call that states a position, as a feed does. */
-  private def ensureStarted(known: Option[Positions]): Running = synchronized {
-    started.getOrElse {
-      if (stopped) throw new IllegalStateException(s"Source '$name' is stopped")
-      val starts = openStarts()
-      val running =
-        try {
-          val partitions = openPartitions(starts.all.keySet ++ known.fold(Set.empty[String])(_.at.keySet))
-          Running(
-            starts,
-            partitions,
-            new BatchPlanner(partitions.watch, name, hasGaps, options.python.maxConsecutiveErrors, nanoTime)
-          )
-        } catch { case e: Throwable => starts.close(); throw e }
-      started = Some(running)
-      reached = reached.orElse(known)
-      running
-    }
-  }
+  private def running: Running =
+    synchronized(started).getOrElse(throw new IllegalStateException(s"Source '$name' is not open"))
 
   /** The start of a batch: the position of the query, plus the start positions of new partitions, which are
     * stored first. None while there are no partitions.
@@ -267,7 +258,7 @@ private[headwater] final class PartitionedSource(
   /** Waits in the first call for all partitions to respond: an offset that does not move would end the query. */
   private def endOfAvailableNow(running: Running): Map[String, Long] = synchronized(fixedEnd).getOrElse {
     val isComplete = running.watch.awaitComplete(options.availableNowWait)
-    running.watch.failure.foreach(e => throw withSourceName(e))
+    failure.foreach(throw _)
     val snapshot = running.watch.snapshot.getOrElse(
       throw new FeedFailedException(
         s"Source '$name' did not say within ${options.availableNowWait / 1000000} ms which partitions it has. Set the option " +
@@ -280,21 +271,18 @@ private[headwater] final class PartitionedSource(
     snapshot.latest
   }
 
-  private def withSourceName(e: Throwable): Throwable = e match {
-    case failure: FeedFailedException =>
-      new FeedFailedException(s"Source '$name' failed: ${failure.getMessage}", failure)
-    case other => other
+  private def positionsOf(position: Position): Option[Positions] = position match {
+    case Beginning => None
+    case offset: StreamOffset => Some(vectorOffset(offset).next)
   }
 
-  /** Only by its JSON: offsets from the offset log are not instances of our class. */
-  private def parse(offset: AnyOffset): VectorOffset = {
-    val parsed = VectorOffset.parse(offset.json)
-    OffsetJson.checkSource(parsed.source, name, offset.json)
-    parsed
+  private def vectorOffset(offset: StreamOffset): VectorOffset = offset match {
+    case ours: VectorOffset => ours
+    case other => parse(other.json)
   }
 }
 
-private[headwater] object PartitionedSource {
+private[headwater] object PartitionedStream {
 
   private final case class Running(
       starts: StartPositions,

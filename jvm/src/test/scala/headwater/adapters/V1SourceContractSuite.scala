@@ -8,6 +8,7 @@ import scala.concurrent.{Await, ExecutionContext, Future}
 import scala.concurrent.duration._
 import scala.jdk.CollectionConverters._
 
+import headwater.buffer.StoredBatch
 import headwater.buffer.Buffer
 import headwater.core.{ArrowRows, Feed, FeedThread, RowSink, SeqOffset}
 import headwater.testing.{InMemory, NumberedRows, Script, ScriptProvider}
@@ -20,13 +21,13 @@ import org.apache.spark.sql.headwater.BatchRows
 import org.apache.spark.sql.test.SharedSparkSession
 
 /** The contract of a V1 source, call by call, as Spark's query thread makes the calls. */
-class BufferedSourceContractSuite extends SharedSparkSession {
+class V1SourceContractSuite extends SharedSparkSession {
 
   // Runs the frame of getBatch.
   override protected def sparkConf =
     super.sparkConf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
 
-  private def withSource(options: (String, String)*)(body: (BufferedSource, Script) => Unit): Unit = {
+  private def withSource(options: (String, String)*)(body: (V1Source[StoredBatch], Script) => Unit): Unit = {
     val name = s"contract_${System.nanoTime()}"
     val source = ScriptProvider.newSource(spark.sqlContext, name, options.toMap)
     try body(source, Script(name))
@@ -41,7 +42,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
       t.isAlive && t.getName.startsWith(s"headwater-feed-$name")
     )
 
-  private def latest(source: BufferedSource, start: Offset = null): Offset =
+  private def latest(source: V1Source[StoredBatch], start: Offset = null): Offset =
     source.latestOffset(start, source.getDefaultReadLimit).asInstanceOf[Offset]
 
   /** An offset as Spark reads it from its offset log: not an instance of our class. */
@@ -97,7 +98,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
       script.add(1, 2, 3)
       val end = latest(source)
       val back = SeqOffset.parse(end.json).copy(seq = 0)
-      val error = intercept[InvalidOffsetException](source.getBatch(Some(end), back))
+      val error = intercept[InvalidOffsetException](source.getBatch(Some(end), new V1Offset(back)))
       assert(error.getMessage.contains("asked for a batch that ends before it begins"))
       assert(rows(source.getBatch(None, end)) == Seq(1, 2, 3))
     }
@@ -131,7 +132,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
       script.add(1, 2)
       val end = latest(source)
       val beyond = SeqOffset.parse(end.json).copy(seq = 2)
-      val error = intercept[InvalidOffsetException](source.commit(beyond))
+      val error = intercept[InvalidOffsetException](source.commit(new V1Offset(beyond)))
       assert(error.getMessage.contains("its latest row is 1. Nothing was dropped"))
       assert(rows(source.getBatch(None, end)) == Seq(1, 2))
     }
@@ -190,14 +191,15 @@ class BufferedSourceContractSuite extends SharedSparkSession {
 
   test("after a restart seqs continue, the last window can be planned, and running it is data loss") {
     withSource() { (source, script) =>
-      val before = SeqOffset(script.name, "00000000000000aa", 9)
-      val end = before.copy(seq = 14)
+      val run = "00000000000000aa"
+      val before = new V1Offset(SeqOffset(script.name, run, 9))
+      val end = new V1Offset(SeqOffset(script.name, run, 14))
       val frame = source.getBatch(Some(fromLog(before)), fromLog(end))
       assert(source.metrics(Optional.empty()).get("rowsLost") == "0", "nobody asked for the rows yet")
       assert(latest(source, fromLog(end)) == end, "no new rows: the offset stays, to the letter")
       script.add(15)
       val next = latest(source, fromLog(end))
-      assert(seq(next) == 15 && SeqOffset.parse(next.json).run != end.run)
+      assert(seq(next) == 15 && SeqOffset.parse(next.json).run != run)
       assert(rows(source.getBatch(Some(fromLog(end)), next)) == Seq(15))
       source.commit(fromLog(end))
       val error = intercept[DataLossException](rows(frame))
@@ -209,7 +211,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
 
   test("a window that begins in an earlier run reports exactly the missing rows") {
     withSource() { (source, script) =>
-      val old = SeqOffset(script.name, "00000000000000aa", 5)
+      val old = new V1Offset(SeqOffset(script.name, "00000000000000aa", 5))
       source.getBatch(None, fromLog(old))
       script.add(6, 7)
       val end = latest(source, fromLog(old))
@@ -220,7 +222,7 @@ class BufferedSourceContractSuite extends SharedSparkSession {
 
   test("an offset of another source is refused by name") {
     withSource() { (source, script) =>
-      val foreign = SeqOffset("somebody", "00000000000000aa", 5)
+      val foreign = new V1Offset(SeqOffset("somebody", "00000000000000aa", 5))
       Seq[() => Any](
         () => source.latestOffset(foreign, ReadLimit.allAvailable()),
         () => source.getBatch(None, foreign),
@@ -580,14 +582,14 @@ class BufferedSourceContractSuite extends SharedSparkSession {
         try Thread.sleep(10)
         catch { case _: InterruptedException => }
       }
-      override def close(): Unit = throw new IllegalStateException("closing fails too")
+      override def close(deadline: Deadline): Unit = throw new IllegalStateException("closing fails too")
     }
     val buffer = new Buffer(1, 1, 0)
     val thread = new FeedThread(stubborn, InMemory(buffer), "headwater-feed-stubborn")
-    assert(!thread.stop(timeoutMillis = 100), "it says that the thread is still there")
+    assert(!thread.stop(100.millis.fromNow), "it says that the thread is still there")
     assert(!buffer.append(NumberedRows.rows(0, 1)), "its rows are refused")
     release = true
-    assert(thread.stop(timeoutMillis = 20000))
+    assert(thread.stop(20000.millis.fromNow))
     assert(thread.failure.isEmpty)
   }
 
