@@ -38,7 +38,8 @@ LINES := $(filter-out $(LEFT_OUT),4.0 4.1 4.2 4.3)
 LOCK := .tools/uv/bin/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
   --custom-compile-command "make lock"
 
-SCALA_BUILD := build.sbt project/build.properties project/plugins.sbt python/headwater/_version.py
+SCALA_BUILD := build.sbt project/build.properties project/plugins.sbt python/headwater/_version.py \
+  python/headwater/options.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

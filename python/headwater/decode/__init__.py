@@ -3,6 +3,6 @@
 Decoders do no I/O.
 """
 
-from headwater.decode.decoder import Decoder, decoder
+from headwater.decode.tables import Decoder, decoder
 
 __all__ = ["Decoder", "decoder"]

@@ -18,6 +18,7 @@ import requests
 from requests.structures import CaseInsensitiveDict
 
 from headwater import Secret
+from headwater.backoff import Backoff
 from headwater.http.address import origin, parse_headers, redact, validate_url, with_params
 from headwater.http.connection import Connection
 from headwater.http.errors import HttpError, RetryableError, classify
@@ -200,25 +201,6 @@ class Http:
             raise HttpError(f"{failure}; gave up after max_retries={self._max_retries}")
         _LOG.warning("%s: %s; retrying in %.1f s", redact(self.url), failure, seconds)
         self._closed.wait(seconds)
-
-
-@dataclass(frozen=True)
-class Backoff:
-    """Exponential back-off: the delay doubles with each failure in a row; half of it is random.
-
-    >>> backoff = Backoff(first=1.0, cap=60.0, random=lambda: 1.0)
-    >>> [backoff.delay(failures) for failures in range(1, 9)]
-    [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
-    """
-
-    first: float
-    cap: float
-    random: Callable[[], float] = random_module.random
-
-    def delay(self, failures: int) -> float:
-        """Seconds to wait after `failures` failures in a row, 1 or more."""
-        doublings = min(failures - 1, 60)
-        return min(self.cap, self.first * 2.0**doublings) * (0.5 + self.random() / 2)
 
 
 def _retry_after(value: str | None, now: Callable[[], float] = time.time) -> float | None:
