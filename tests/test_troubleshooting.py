@@ -187,8 +187,8 @@ GROUPS = {
 some of them. A new message of such a form needs no entry of its own; any other does."""
 
 NOT_ON_THE_PAGE = {
-    "headwater/bridge/ArrowStream.scala: *": "the two halves of headwater, of one release, speak to each other",
-    "headwater/bridge/BridgeServer.scala: *": "the same; a stranger who knocks is refused, and the log says so",
+    "headwater/bridge/ArrowStream.scala: *": "both sides are of one release",
+    "headwater/bridge/BridgeServer.scala: *": "the same; an unknown client is refused, and the log says so",
     "headwater/bridge/PythonConnection.scala: IllegalStateException: *": "the same",
     "headwater/bridge/Bridge.scala: *has not handed over*": "Python answers only when it has",
     "headwater/task/HeapColumns.scala: *": "Spark asks a column for what its type does not have",
