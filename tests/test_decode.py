@@ -46,7 +46,7 @@ def read(schema: str, record: str | bytes) -> Any:
         (("text", "a STRING"), "decode='text' takes no schema; its only column is 'data'"),
         (("binary", "a BINARY"), "decode='binary' takes no schema; its only column is 'data'"),
         (("json", "a INTT"), "schema: unknown type 'INTT'"),
-        (("json", "a INT, A STRING"), "'A' is there twice"),
+        (("json", "a INT, A STRING"), "'A' appears twice"),
         (
             ("json", "a INTERVAL DAY TO SECOND"),
             "column 'a' has type INTERVAL DAY TO SECOND, which JSON cannot represent",

@@ -284,7 +284,7 @@ def test_identity_names_options_and_no_secret(spark_session: SparkSession) -> No
 
     with pytest.raises(Exception, match="'key' of source 'log_of_key' is a secret"):
         hw.stream(spark_session, log_of_key(key=hw.Secret("s3cret")))
-    with pytest.raises(Exception, match=r"identity=\('nothing',\), and no option 'nothing'"):
+    with pytest.raises(Exception, match=r"identity=\('nothing',\), but no option 'nothing'"):
         hw.stream(spark_session, log_of_nothing())
 
 

@@ -249,7 +249,7 @@ DOCTESTED = [
     "options",
     "reading",
     "registry",
-    "runtime.status",
+    "spark.feeds",
     "source",
     "sources.random_alpha",
     "spark.session",

@@ -10,11 +10,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from headwater.errors import HeadwaterError
-from headwater.spark.jar import usable_java, verified_jar
+from headwater.spark.jar import spark_home, usable_java, verified_jar
 
 __all__ = ["add_to"]
 
@@ -73,7 +71,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _class_path() -> Iterator[str]:
     """The jar, then what Spark's own launcher has on its class path."""
-    jars = _spark_home() / "jars"
+    jars = spark_home() / "jars"
     yield str(verified_jar())
     for pattern in _FIRST_JARS:
         yield from map(str, sorted(jars.glob(f"{pattern}.jar")))
@@ -81,18 +79,6 @@ def _class_path() -> Iterator[str]:
     for variable in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH"):
         if os.environ.get(variable):
             yield os.environ[variable]
-
-
-def _spark_home() -> Path:
-    remedy = "pip install 'pyspark>=4.0,<4.4'"
-    try:
-        from pyspark.find_spark_home import _find_spark_home
-    except ImportError as error:
-        raise HeadwaterError(f"pyspark cannot be imported: {error}", remedy) from error
-    try:
-        return Path(_find_spark_home())
-    except SystemExit:  # how pyspark says that there is no Spark; it has printed where it looked
-        raise HeadwaterError("no Spark was found", f"unset SPARK_HOME, or {remedy}") from None
 
 
 def _environment() -> dict[str, str]:

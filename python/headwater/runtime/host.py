@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import atexit
 import base64
+import logging
 import os
 import threading
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -39,6 +40,8 @@ from headwater.schema import arrow_schema
 from headwater.source import PartitionedSource, Source
 
 __all__ = ["Host"]
+
+_log = logging.getLogger("headwater.feed")
 
 
 class Host:
@@ -94,7 +97,7 @@ class Host:
 
     def _load(self, request: LoadRequest, reply: Reply) -> None:
         try:
-            with closing(request.make_source()) as source:
+            with self._temporary_source(request) as source:
                 description = _describe(source)
             reply.send(description)
         except OptionError as error:
@@ -103,6 +106,19 @@ class Host:
             remedy = "A source is created when its stream is loaded."
             message = explain(error, request.secrets(), remedy)
             reply.fail(f"Source '{request.name}' cannot be created: {message}", kind="option")
+
+    @staticmethod
+    @contextmanager
+    def _temporary_source(request: LoadRequest | FeedRequest) -> Iterator[Any]:
+        """An instance that is never read. It is closed; an error of `close` is logged, as that of a feed."""
+        source = request.make_source()
+        try:
+            yield source
+        finally:
+            try:
+                source.close()
+            except Exception as error:
+                _log.error("[%s] close failed: %s", request.name, explain(error, request.secrets(), ""))
 
     def _open(self, request: FeedRequest, reply: Reply) -> None:
         """In the control connection's thread, so that a request to stop the feed cannot overtake this one."""
@@ -148,7 +164,7 @@ class Host:
     def _start_watch(self, watch: PartitionWatch, reply: Reply) -> None:
         request = watch.request
         try:
-            with closing(request.make_source()) as source:
+            with self._temporary_source(request) as source:
                 arrow_schema(schema_of_source(source))  # raises for a column type that is not supported
                 reader = reader_message(task_function(source, request), self._worker_python())
             watch.start()

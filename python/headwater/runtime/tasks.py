@@ -165,12 +165,11 @@ class WorkerPython:
 
 def reader_message(function: Callable[..., Any], python: WorkerPython) -> dict[str, Any]:
     """The function for tasks as the JVM gets it: pickled as PySpark pickles functions of `mapInArrow`."""
-    from pyspark.serializers import CloudPickleSerializer
+    from pyspark import cloudpickle
     from pyspark.sql.types import BinaryType, StringType, StructType
 
     result = StructType().add("report", StringType()).add("rows", BinaryType())
-    serializer: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
-    command = serializer.dumps((function, result))
+    command: bytes = cloudpickle.dumps((function, result))  # type: ignore[no-untyped-call]
     return {
         "function": base64.b64encode(command).decode("ascii"),
         "executable": python.executable,

@@ -13,7 +13,7 @@ from pathlib import Path
 from headwater._version import __version__
 from headwater.errors import HeadwaterError
 
-__all__ = ["MIN_JAVA", "find_java", "usable_java", "verified_jar"]
+__all__ = ["MIN_JAVA", "find_java", "spark_home", "usable_java", "verified_jar"]
 
 _FOLDER = Path(__file__).resolve().parent.parent / "jars"
 _REINSTALL = "install headwater again, or in a source checkout run `make setup`, which builds the jar"
@@ -99,3 +99,16 @@ def _run(program: str, argument: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise HeadwaterError(f"{program} cannot be run: {error}", _INSTALL) from error
     return completed.stdout + completed.stderr
+
+
+def spark_home() -> Path:
+    """The Spark that pyspark starts."""
+    remedy = "pip install 'pyspark>=4.0,<4.4'"
+    try:
+        from pyspark.find_spark_home import _find_spark_home
+    except ImportError as error:
+        raise HeadwaterError(f"pyspark cannot be imported: {error}", remedy) from error
+    try:
+        return Path(_find_spark_home())
+    except SystemExit:  # how pyspark says that there is no Spark; it has printed where it looked
+        raise HeadwaterError("no Spark was found", f"unset SPARK_HOME, or {remedy}") from None

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.spark.attach import attach
-from headwater.spark.jar import usable_java, verified_jar
+from headwater.spark.jar import spark_home, usable_java, verified_jar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,9 +88,7 @@ def _jar_in_spark_jars(builder: SparkSession.Builder) -> Iterator[None]:
 
 
 def _conf_dir() -> Path:
-    from pyspark.find_spark_home import _find_spark_home
-
-    return Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf")
+    return Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf")
 
 
 @contextmanager

@@ -23,16 +23,7 @@ private[headwater] object BufferedOptions {
     val durability =
       if (options.set.contains("durability")) Durability.named(options.get("durability"))
       else defaultDurability
-    val (memoryOptions, logOptions) =
-      (OptionTable.withDurability(Durability.Memory), OptionTable.withDurability(Durability.Log))
-    val unusedOptions = if (durability == Durability.Log) memoryOptions else logOptions
-    options.set.find(unusedOptions.contains).foreach { name =>
-      throw new InvalidOptionException(
-        s"Option '$name' means nothing with durability '${durability.name}': ${memoryOptions.mkString(", ")} are for " +
-          s"memory, ${logOptions.mkString(", ")} for log. Set durability, or leave '$name' out."
-      )
-    }
-    BufferedOptions(
+    val parsed = BufferedOptions(
       bufferBytes = options.get[Long]("bufferBytes"),
       bufferRows = options.find[Long]("bufferRows").getOrElse(Long.MaxValue),
       limits = Limits.read(options),
@@ -44,5 +35,15 @@ private[headwater] object BufferedOptions {
       logRetainBatches = options.find[Long]("logRetainBatches").map(_.toInt),
       logRetainBytes = options.get[Long]("logRetainBytes")
     )
+    val (memoryOptions, logOptions) =
+      (OptionTable.withDurability(Durability.Memory), OptionTable.withDurability(Durability.Log))
+    val unusedOptions = if (durability == Durability.Log) memoryOptions else logOptions
+    options.set.find(unusedOptions.contains).foreach { name =>
+      throw new InvalidOptionException(
+        s"Option '$name' means nothing with durability '${durability.name}': ${memoryOptions.mkString(", ")} are for " +
+          s"memory, ${logOptions.mkString(", ")} for log. Set durability, or leave '$name' out."
+      )
+    }
+    parsed
   }
 }
