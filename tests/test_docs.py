@@ -14,7 +14,7 @@ from pathlib import Path
 import docs
 import pytest
 from docs import Block, PageError
-from processes import JAR, ROOT, SPARK_HOME, Process, running, spark_environment, wait_until
+from processes import JAR, PACKAGE, ROOT, SPARK_HOME, Process, running, spark_environment, wait_until
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
@@ -321,6 +321,16 @@ def test_the_wiki_lists_the_options_of_sources_in_python() -> None:
 def test_the_tables_of_options_in_the_wiki_are_up_to_date() -> None:
     written = OPTIONS.read_text(encoding="utf-8")
     assert written.splitlines() == option_tables.page(written).splitlines(), "run make reference"
+
+
+def test_the_wiki_names_the_options_that_a_partitioned_source_has() -> None:
+    table = json.loads((PACKAGE / "headwater" / "options.json").read_text(encoding="utf-8"))
+    sentence = re.search(
+        r"^A partitioned source has ([^;]+);", OPTIONS.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert sentence
+    names = re.findall(r"`(\w+)`", sentence[1])
+    assert names == [option["name"] for option in table if "partitioned" in option["sources"]]
 
 
 def test_tables_of_options_that_are_out_of_date_fail_the_check(
