@@ -144,8 +144,9 @@ figures: setup ## write the tables of README and wiki from bench/results.md
 	$(PY) bench/figures.py
 
 .PHONY: reference
-reference: setup ## write the API reference of the wiki from the docstrings
+reference: setup ## write the wiki's API reference from the docstrings, and its tables of options
 	$(PY) project/api_reference.py
+	$(PY) project/option_tables.py
 
 .PHONY: build
 build: setup ## build the wheel and the sdist, in dist/

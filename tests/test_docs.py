@@ -14,12 +14,15 @@ from pathlib import Path
 import docs
 import pytest
 from docs import Block, PageError
-from processes import JAR, ROOT, SPARK_HOME, Process, running, spark_environment, wait_until
+from processes import JAR, PACKAGE, ROOT, SPARK_HOME, Process, running, spark_environment, wait_until
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 import headwater as hw
 from headwater.sources import random_alpha
+
+sys.path.append(str(ROOT / "project"))
+import option_tables
 
 README = ROOT / "README.md"
 OPTIONS = ROOT / "wiki" / "Options-and-metrics.md"
@@ -313,6 +316,35 @@ def test_the_wiki_lists_the_options_of_sources_in_python() -> None:
     assert listed == known[1].split(", ")
     keywords = [name for name in inspect.signature(hw.stream).parameters if name not in ("spark", "source")]
     assert [name.lower() for name in listed] == [keyword.replace("_", "") for keyword in keywords]
+
+
+def test_the_tables_of_options_in_the_wiki_are_up_to_date() -> None:
+    written = OPTIONS.read_text(encoding="utf-8")
+    assert written.splitlines() == option_tables.page(written).splitlines(), "run make reference"
+
+
+def test_the_wiki_names_the_options_that_a_partitioned_source_has() -> None:
+    table = json.loads((PACKAGE / "headwater" / "options.json").read_text(encoding="utf-8"))
+    sentence = re.search(
+        r"^A partitioned source has ([^;]+);", OPTIONS.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert sentence
+    names = re.findall(r"`(\w+)`", sentence[1])
+    assert names == [option["name"] for option in table if "partitioned" in option["sources"]]
+
+
+def test_tables_of_options_that_are_out_of_date_fail_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = OPTIONS.read_text(encoding="utf-8")
+    page = tmp_path / "page.md"
+    page.write_text(written.replace("| `linger` | `10ms` |", "| `linger` | `1h` |"), encoding="utf-8")
+    monkeypatch.setattr(option_tables, "PAGE", page)
+    monkeypatch.setattr(sys, "argv", ["option_tables.py", "--check"])
+    assert option_tables.main() == 1
+    monkeypatch.setattr(sys, "argv", ["option_tables.py"])
+    assert option_tables.main() == 0
+    assert page.read_text(encoding="utf-8") == written
 
 
 def test_the_wiki_lists_the_metrics_that_there_are(spark_session: SparkSession, tmp_path: Path) -> None:

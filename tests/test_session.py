@@ -16,6 +16,9 @@ from headwater.spark.jar import find_java, verified_jar
 
 COLUMNS = ["timestamp", "value"]
 
+ONE_CONNECT_SERVER = pytest.mark.xdist_group("connect")
+"""PySpark starts a local Connect server on its default port, so one at a time."""
+
 
 @pytest.fixture
 def other_jar(tmp_path: Path) -> Path:
@@ -140,6 +143,7 @@ def test_under_spark_submit_the_jar_is_found_and_not_added_again(run: Run, jar: 
     assert without == [COLUMNS, [jar.name], "none"]
 
 
+@ONE_CONNECT_SERVER
 def test_a_local_connect_session_starts_with_the_jar(run: Run) -> None:
     found = run(
         """
@@ -153,6 +157,7 @@ def test_a_local_connect_session_starts_with_the_jar(run: Run) -> None:
     assert found[4] > 0
 
 
+@ONE_CONNECT_SERVER
 def test_a_connect_server_reports_a_wrong_option_at_first_analysis(run: Run) -> None:
     found = run(
         """
@@ -314,6 +319,7 @@ def test_attach_rejects_what_is_not_a_session() -> None:
         hw.attach("spark")  # type: ignore[arg-type]
 
 
+@ONE_CONNECT_SERVER
 @pytest.mark.parametrize("kind", ["classic", "connect"])
 def test_attach_rejects_a_stopped_session_attached_before_or_not(run: Run, kind: str) -> None:
     messages = run(

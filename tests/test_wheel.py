@@ -50,7 +50,9 @@ def wheel(dist: Path) -> Path:
     return dist / f"headwater-{hw.__version__}-py3-none-any.whl"
 
 
-def test_the_wheel_carries_the_jar_its_hash_its_types_and_the_licence(wheel: Path, jar: Path) -> None:
+def test_the_wheel_carries_the_jar_its_hash_the_options_its_types_and_the_licence(
+    wheel: Path, jar: Path
+) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         assert archive.read(f"headwater/jars/{jar.name}") == jar.read_bytes()
@@ -58,6 +60,7 @@ def test_the_wheel_carries_the_jar_its_hash_its_types_and_the_licence(wheel: Pat
             f"headwater/jars/{jar.name}"
         ]
         assert f"headwater/jars/{jar.name}.sha256" in names
+        assert "headwater/options.json" in names
         assert "headwater/py.typed" in names
         assert b"Apache License" in archive.read(f"headwater-{hw.__version__}.dist-info/licenses/LICENSE")
 

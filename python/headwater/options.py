@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from enum import Enum
+from importlib import resources
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -37,7 +38,9 @@ from typing import (
 from headwater.errors import HeadwaterError, shorten
 
 __all__ = [
+    "COMMON",
     "RESERVED",
+    "CommonOption",
     "Option",
     "OptionError",
     "OptionValue",
@@ -51,14 +54,6 @@ __all__ = [
 ]
 
 # Names
-
-_COMMON = """
-    durability bufferBytes bufferRows maxRowsPerTrigger maxBytesPerTrigger minRowsPerTrigger maxTriggerDelay
-    availableNowWait failOnDataLoss logBytes logCompression logRetainBatches logRetainBytes
-    onError maxRestarts onBadRow concurrency linger batchRows startCursor startFrom minPartitions
-    """.split()  # noqa: SIM905
-RESERVED: tuple[str, ...] = (*_COMMON, "source")
-"""Names that no source may give to an option of its own. The list is a promise to authors."""
 
 
 def camel(name: str) -> str:
@@ -77,15 +72,38 @@ def normalize(name: str) -> str:
     return name.lower().replace("_", "")
 
 
+# The options of every source
+
+
+@dataclass(frozen=True)
+class CommonOption:
+    """An option that `hw.stream` takes as a keyword. The JVM validates its value."""
+
+    name: str
+    type: str
+    """One of the types in the table: `integer`, `bytes`, `duration`, …"""
+
+    @property
+    def keyword(self) -> str:
+        """`max_rows_per_trigger` for `maxRowsPerTrigger`."""
+        return snake(self.name)
+
+
+def _load_common() -> tuple[CommonOption, ...]:
+    """Reads the package's table. The build copies it into the jar, where the JVM reads it."""
+    table = (resources.files("headwater") / "options.json").read_text(encoding="utf-8")
+    return tuple(CommonOption(entry["name"], entry["type"]) for entry in json.loads(table))
+
+
+COMMON: tuple[CommonOption, ...] = _load_common()
+RESERVED: tuple[str, ...] = (*(option.name for option in COMMON), "source")
+"""Names that no source may give to an option of its own. The list is a promise to authors."""
 _RESERVED = {normalize(name): name for name in RESERVED}
-
-
-# The values of `hw.stream`'s keywords
 
 OptionValue = str | int | float | bool | timedelta | None
 
 
-def encode(name: str, value: OptionValue) -> str:
+def encode(name: str, value: object) -> str:
     """The value as Spark's options hold it. The JVM, where these options are defined, checks ranges."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -576,7 +594,8 @@ class Signature:
         names = {normalize(known): known for known in self._types} | _RESERVED
         matches = get_close_matches(normalize(name), names, 1)
         hint = f"Did you mean '{names[matches[0]]}'? " if matches else ""
-        return f"{hint}{self._list_options()}. Those of every source: {', '.join(_COMMON)}"
+        common = ", ".join(option.name for option in COMMON)
+        return f"{hint}{self._list_options()}. Those of every source: {common}"
 
     def _list_options(self) -> str:
         return f"Its options are: {'; '.join(option.text for option in self.options) or 'none'}"

@@ -59,7 +59,7 @@ def test_a_failure_is_the_query_s_with_its_traceback(stream: Stream) -> None:
 
 def test_a_wrong_option_fails_at_load(spark: SparkSession) -> None:
     hw.attach(spark)
-    with pytest.raises(Exception, match=r"'count'.*'x'.*a whole number"):
+    with pytest.raises(Exception, match=r"'count'.*'x'.*an integer"):
         spark.readStream.format("matrix_words").option("count", "x").load()
 
 

@@ -120,7 +120,7 @@ def test_a_batch_counted_twice_in_foreach_batch_gives_the_same(words: Words, tmp
     [
         (
             {"len": 0},
-            "Option 'len' of source 'random_alpha' is '0', it must be a whole number from 1 to 65536",
+            "Option 'len' of source 'random_alpha' is '0', it must be an integer from 1 to 65536",
         ),
         ({"lenght": 5}, "Source 'random_alpha' has no option 'lenght'. Its options are: len, "),
         ({"maxRowsPerTrigger": "many"}, "Option 'maxRowsPerTrigger' of source 'random_alpha' is 'many'"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headwater import registry
 from headwater.errors import HeadwaterError, shorten
 from headwater.jvm_source import JvmSource
-from headwater.options import OptionValue, camel, encode
+from headwater.options import COMMON, CommonOption, encode
 from headwater.source import Source
 from headwater.spark import attach as crossing
 from headwater.spark.attach import attach, is_classic
@@ -63,48 +63,60 @@ def stream(
     >>> print(words.isStreaming, words.columns)
     True ['timestamp', 'value']
     """
-    common: dict[str, OptionValue] = {
-        "durability": durability,
-        "buffer_bytes": buffer_bytes,
-        "buffer_rows": buffer_rows,
-        "max_rows_per_trigger": max_rows_per_trigger,
-        "max_bytes_per_trigger": max_bytes_per_trigger,
-        "min_rows_per_trigger": min_rows_per_trigger,
-        "max_trigger_delay": max_trigger_delay,
-        "available_now_wait": available_now_wait,
-        "fail_on_data_loss": fail_on_data_loss,
-        "log_bytes": log_bytes,
-        "log_compression": log_compression,
-        "log_retain_batches": log_retain_batches,
-        "log_retain_bytes": log_retain_bytes,
-        "on_error": on_error,
-        "max_restarts": max_restarts,
-        "on_bad_row": on_bad_row,
-        "concurrency": concurrency,
-        "linger": linger,
-        "batch_rows": batch_rows,
-        "start_cursor": None if start_cursor is None else json.dumps(start_cursor),
-        "start_from": _start_from(start_from),
-        "min_partitions": min_partitions,
+    arguments = (  # in the table's order, as the keywords are
+        durability,
+        buffer_bytes,
+        buffer_rows,
+        max_rows_per_trigger,
+        max_bytes_per_trigger,
+        min_rows_per_trigger,
+        max_trigger_delay,
+        available_now_wait,
+        fail_on_data_loss,
+        log_bytes,
+        log_compression,
+        log_retain_batches,
+        log_retain_bytes,
+        on_error,
+        max_restarts,
+        on_bad_row,
+        concurrency,
+        linger,
+        batch_rows,
+        start_cursor,
+        start_from,
+        min_partitions,
+    )
+    values = {
+        option: argument for option, argument in zip(COMMON, arguments, strict=True) if argument is not None
     }
-    stream_options = {camel(name): encode(name, value) for name, value in common.items() if value is not None}
+    stream_options = {option.name: _encode(option, value) for option, value in values.items()}
     if isinstance(source, JvmSource):
         name, options = source.name, source.options
     elif isinstance(source, Source):
         name, options = "headwater", {"source": _hold(attach(spark), source)}
     else:
         raise TypeError(_not_a_source(source))
-    for option, value in common.items():
-        if value is not None and camel(option) in options:
+    for option, value in values.items():
+        if option.name in options:
             raise ValueError(
-                f"{option}={value!r} is also set in the source {source!r}: set it in only one of them"
+                f"{option.keyword}={value!r} is also set in the source {source!r}: set it in only one of them"
             )
     return attach(spark).readStream.format(name).options(**options, **stream_options).load()
 
 
-def _start_from(value: object) -> str | None:
-    """As Spark's options hold it. The JVM checks what the string says."""
-    if value is None or isinstance(value, str):
+def _encode(option: CommonOption, value: object) -> str:
+    """The value as Spark's options hold it. Most types share one encoding."""
+    if option.type == "cursor":
+        return json.dumps(value)
+    if option.type == "startFrom":
+        return _encode_start(value)
+    return encode(option.keyword, value)
+
+
+def _encode_start(value: object) -> str:
+    """The JVM checks what a string says."""
+    if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
         return json.dumps({str(partition): offset for partition, offset in value.items()})
