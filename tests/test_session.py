@@ -203,7 +203,7 @@ def test_a_jar_that_lost_its_services_file_is_named_with_the_remedy(
 ) -> None:
     service = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
     message = run(ATTACH.format(jar=str(rewritten(jar, tmp_path / "fat.jar", {service: None}))))
-    assert f"(from {tmp_path / 'fat.jar'}), and the format random_alpha cannot be loaded" in message
+    assert f"(from {tmp_path / 'fat.jar'}), but the format random_alpha cannot be loaded" in message
     assert service in message
 
 
