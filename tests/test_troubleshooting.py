@@ -161,11 +161,11 @@ GROUPS = {
         "*: InvalidOptionException*",
         "*: invalid: *",
         "decode/*: ValueError*",
-        "decode/_beside.py: TypeError*",
+        "decode/metadata.py: TypeError*",
         "http/*: ValueError*",
         "sources/*: ValueError*",
         "spark/stream.py: [TV]*Error*",
-        "_rows/converter.py: ValueError*",
+        "rows/converter.py: ValueError*",
     ],
     "A row does not fit": ["*: InvalidValueError: *"],
     "Not a headwater offset, or damaged": [
@@ -173,7 +173,6 @@ GROUPS = {
         "headwater/core/VectorOffset.scala: fail*",
         "headwater/partition/StartPositions.scala: I[lO]*",
         "headwater/log/Manifest.scala: Illegal*",
-        "_log/*: ValueError*",
     ],
     "It is tried again": [
         "http/*: RetryableError*",
@@ -190,7 +189,6 @@ NOT_ON_THE_PAGE = {
     "headwater/bridge/ArrowStream.scala: *": "both sides are of one release",
     "headwater/bridge/BridgeServer.scala: *": "the same; an unknown client is refused, and the log says so",
     "headwater/bridge/PythonConnection.scala: IllegalStateException: *": "the same",
-    "headwater/bridge/Bridge.scala: *has not handed over*": "Python answers only when it has",
     "headwater/task/HeapColumns.scala: *": "Spark asks a column for what its type does not have",
     "*: NoSuchElementException: no more *": "an iterator that is asked beyond its end",
     "*: UnsupportedOperationException: *asks for*": "a call that Spark has and does not make",
@@ -200,8 +198,14 @@ NOT_ON_THE_PAGE = {
     "headwater/log/Frame.scala: *": "behind a checksum that was right",
     "*: IllegalStateException: is stopped": "Spark asks a source that it has stopped",
     "http/transport.py: OSError: *": "ends a wait in close(), and goes no further",
-    "_feed/wire.py: EOFError: *": "ends a thread when Spark has ended",
-    "_partitioned/*: WatchFailed: the watch is over": "the same",
+    "runtime/protocol.py: EOFError: *": "ends a thread when Spark has ended",
+    "runtime/*: WatchFailed: the watch is over": "the same",
+    "runtime/protocol.py: ValueError: unknown request*": "both sides are of one release",
+    "headwater/core/OptionTable.scala: *": "options.json is in the jar and tested",
+    "headwater/core/SourceOptions.scala: *has no default": "the same",
+    "headwater/log/CheckpointTool.scala: *": "called by the command only, with these words",
+    "*: IllegalStateException: is not open": "Spark opens a source before it reads it",
+    "*: UnsupportedOperationException: is partitioned *": "a call that no adapter makes",
 }
 """Messages that no user meets, and why."""
 
