@@ -1150,6 +1150,23 @@ def test_the_command_prints_the_report_and_nothing_else(folder: Folder, headwate
             assert (done.returncode, done.stdout, done.stderr) == headwater(verb, folder.path, *options)
 
 
+def test_the_report_goes_to_a_standard_output_that_is_redirected_in_python(folder: Folder) -> None:
+    """As in a notebook, where the output of a child process is not shown."""
+    sound(folder)
+    script = (
+        "import contextlib, io, sys\n"
+        "from headwater.cli.main import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()) as out:\n"
+        "    status = main(sys.argv[1:])\n"
+        "print(status, out.getvalue().splitlines()[0])\n"
+    )
+    arguments = ["checkpoint", "show", str(folder.path)]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"0 checkpoint  {folder.path}\n"
+
+
 def test_the_command_has_the_exit_status_1_for_damage_and_for_errors(folder: Folder) -> None:
     folder.put(0, segment(0, [frame(0, group=True)]))
     done = command("verify", folder.path)

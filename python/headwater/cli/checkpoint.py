@@ -53,10 +53,11 @@ def add_to(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     form = "json" if options.json else "text"
+    encoding = sys.stdout.encoding or "utf-8"
     command = [
         usable_java().program,
         *_JVM_OPTIONS,
-        f"-Dheadwater.encoding={sys.stdout.encoding or 'utf-8'}",
+        f"-Dheadwater.encoding={encoding}",
         "-cp",
         os.pathsep.join(_class_path()),
         _MAIN,
@@ -65,7 +66,20 @@ def _run(options: argparse.Namespace) -> int:
         options.path,
     ]
     sys.stdout.flush()
-    status = subprocess.run(command, stdin=subprocess.DEVNULL, env=_environment(), check=False).returncode
+    redirected = (
+        sys.stdout is not sys.__stdout__
+    )  # in a notebook, for instance: the child's output goes elsewhere
+    result = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if redirected else None,
+        env=_environment(),
+        encoding=encoding,
+        check=False,
+    )
+    if redirected:
+        sys.stdout.write(result.stdout)
+    status = result.returncode
     return status if status >= 0 else 128 - status  # as shells have it for a process that a signal has ended
 
 

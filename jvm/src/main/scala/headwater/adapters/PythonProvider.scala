@@ -187,7 +187,7 @@ abstract class PythonProvider extends StreamProvider {
         .get(describe(request), LoadTimeout.fromNow)
         .getOrElse(
           throw new BridgeException(
-            s"Source '$source' did not say within ${LoadTimeout.toSeconds} s what its schema is. A source must not connect or " +
+            s"Source '$source' did not report its schema within ${LoadTimeout.toSeconds} s. A source must not connect or " +
               "wait when it is made; that belongs in its read()."
           )
         )

@@ -31,7 +31,7 @@ final class RandomAlphaProvider extends StreamProvider {
   ): (String, StructType) = {
     schema.foreach { userSchema =>
       throw new InvalidOptionException(
-        s"Source '$Name' has a schema of its own, ${Schema.toDDL}, and takes no other. Remove .schema(\"${userSchema.toDDL}\")."
+        s"Source '$Name' has a fixed schema, ${Schema.toDDL}, and accepts no other. Remove .schema(\"${userSchema.toDDL}\")."
       )
     }
     Options.read(original(parameters))

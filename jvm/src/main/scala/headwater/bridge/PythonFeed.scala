@@ -71,7 +71,7 @@ private[headwater] final class PythonFeed(
     val responses = shards.flatMap(shard => shard.stop(deadline).map(shard -> _))
     responses.foreach { case (shard, response) =>
       val state =
-        try Uninterruptibly.get(response, deadline).fold("does not answer")(_.path("state").asText)
+        try Uninterruptibly.get(response, deadline).fold("does not respond")(_.path("state").asText)
         catch { case NonFatal(e) => e.getMessage }
       if (state != "stopped") logWarning(s"feed ${shard.name}: Python was told to stop it: $state")
     }

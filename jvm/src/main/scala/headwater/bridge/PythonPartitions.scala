@@ -121,7 +121,7 @@ private[headwater] final class PythonPartitionWatch(bridge: Bridge, feed: String
       try
         Uninterruptibly
           .get(bridge.stop(feed, deadline), deadline)
-          .fold("does not answer")(_.path("state").asText)
+          .fold("does not respond")(_.path("state").asText)
       catch { case NonFatal(e) => e.getMessage }
     if (state != "stopped")
       logWarning(s"the watch of partitions $feed: Python was told to stop it: $state")

@@ -16,8 +16,10 @@ private[headwater] final class DataLoss(source: String, failOnDataLoss: Boolean)
   def report(after: Long, upTo: Long, reason: String): Unit = {
     val message = s"Source '$source' lost the rows ${after + 1} to $upTo: $reason."
     if (failOnDataLoss)
-      throw new DataLossException(s"$message Set the option failOnDataLoss to false to go on without them.")
-    logWarning(s"$message Going on without them, as failOnDataLoss is false.")
+      throw new DataLossException(
+        s"$message Set the option failOnDataLoss to false to continue without them."
+      )
+    logWarning(s"$message Continuing without them, since failOnDataLoss is false.")
     lostRows.addAndGet(upTo - after)
   }
 }

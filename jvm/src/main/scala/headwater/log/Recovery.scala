@@ -27,9 +27,9 @@ private[log] object Recovery extends Logging {
         s"The checkpoint is at $offset, and the log that it speaks of is gone from ${files.pathOf("")}"
       if (settings.failOnDataLoss)
         throw new DataLossException(
-          s"$what: rows that no batch had taken are lost. Set the option failOnDataLoss to false to go on without them."
+          s"$what: rows that no batch had taken are lost. Set the option failOnDataLoss to false to continue without them."
         )
-      logWarning(s"$what: going on without it, as failOnDataLoss is false")
+      logWarning(s"$what: continuing without it, since failOnDataLoss is false")
       scan
     case (None, Some(_)) => scan // rows were in memory so far
     case (Some(manifest), None) =>
@@ -77,9 +77,9 @@ private[log] object Recovery extends Logging {
           if (failOnDataLoss)
             throw new DataLossException(
               s"$what. Run the query with durability=log until its batches have taken them, or set the option failOnDataLoss " +
-                "to false to go on without them."
+                "to false to continue without them."
             )
-          logWarning(s"$what: going on without them, as failOnDataLoss is false")
+          logWarning(s"$what: continuing without them, since failOnDataLoss is false")
         }
       }
 
@@ -90,9 +90,9 @@ private[log] object Recovery extends Logging {
   private def lost(settings: LogStore.Settings, scan: LogScan, upTo: Long, what: String): LogScan = {
     if (settings.failOnDataLoss)
       throw new DataLossException(
-        s"$what: the rows ${scan.next} to $upTo are lost. Set the option failOnDataLoss to false to go on without them."
+        s"$what: the rows ${scan.next} to $upTo are lost. Set the option failOnDataLoss to false to continue without them."
       )
-    logWarning(s"$what: going on without the rows ${scan.next} to $upTo, as failOnDataLoss is false")
+    logWarning(s"$what: continuing without the rows ${scan.next} to $upTo, as failOnDataLoss is false")
     val gone = Iterator
       .iterate(scan.next)(_ + Int.MaxValue)
       .takeWhile(_ <= upTo)

@@ -221,11 +221,11 @@ private[headwater] final class PartitionedStream(
   private def lost(what: String): Unit = {
     if (options.failOnDataLoss)
       throw new DataLossException(
-        s"Source '$name' has lost rows: $what. Set the option failOnDataLoss to false to go on with the other partitions, " +
-          "and with this one once it has come further than that."
+        s"Source '$name' has lost rows: $what. Set the option failOnDataLoss to false to continue with the other partitions, " +
+          "and with this one once it has passed that offset."
       )
     if (warnings.first(what))
-      logWarning(s"$description has lost rows: $what. Going on, as failOnDataLoss is false.")
+      logWarning(s"$description has lost rows: $what. Continuing, since failOnDataLoss is false.")
   }
 
   private def endWithin(
@@ -261,7 +261,7 @@ private[headwater] final class PartitionedStream(
     failure.foreach(throw _)
     val snapshot = running.watch.snapshot.getOrElse(
       throw new FeedFailedException(
-        s"Source '$name' did not say within ${options.availableNowWait / 1000000} ms which partitions it has. Set the option " +
+        s"Source '$name' did not report its partitions within ${options.availableNowWait / 1000000} ms. Set the option " +
           "availableNowWait to wait longer."
       )
     )

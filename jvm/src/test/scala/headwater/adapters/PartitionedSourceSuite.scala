@@ -248,7 +248,7 @@ class PartitionedSourceSuite extends AnyFunSuite {
     withSource() { fixture =>
       fixture.source.prepareForTriggerAvailableNow()
       val error = intercept[FeedFailedException](fixture.latest())
-      assert(error.getMessage.contains("did not say within 10000 ms which partitions it has"))
+      assert(error.getMessage.contains("did not report its partitions within 10000 ms"))
     }
   }
 

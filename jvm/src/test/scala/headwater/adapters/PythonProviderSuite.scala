@@ -107,11 +107,11 @@ class PythonProviderSuite extends StreamTest {
 
   test("a user-defined schema is sent to Python") {
     withPython { python =>
-      python.onLoad = python.refuse(_, """{"kind":"option","message":"has a schema of its own"}""")
+      python.onLoad = python.refuse(_, """{"kind":"option","message":"has a fixed schema"}""")
       val error = intercept[InvalidOptionException] {
         spark.readStream.format("headwater").option("source", "numbers").schema("a INT").load()
       }
-      assert(error.getMessage == "has a schema of its own")
+      assert(error.getMessage == "has a fixed schema")
       assert(python.all.head.path("schema").asText == new StructType().add("a", IntegerType).json)
     }
   }
@@ -141,6 +141,7 @@ class PythonProviderSuite extends StreamTest {
       val (opens, stops) =
         (python.requestLines.filter(_.startsWith("open")), python.requestLines.filter(_.startsWith("stop")))
       assert(opens.length == 1 && stops == opens.map(_.replace("open", "stop")))
+      assert(python.requestLines.count(_.startsWith("load")) == 1, "the start uses the description of load()")
       assert(Bridge.status() == "{}")
     }
   }

@@ -96,7 +96,7 @@ class RandomAlphaProviderSuite extends StreamTest with TableDrivenPropertyChecks
     val error = intercept[InvalidOptionException](reader("len" -> "5").schema("a INT").load())
     assert(
       error.getMessage.contains(
-        "has a schema of its own, timestamp TIMESTAMP,value STRING, and takes no other"
+        "has a fixed schema, timestamp TIMESTAMP,value STRING, and accepts no other"
       )
     )
     assert(error.getMessage.contains("""Remove .schema("a INT")"""))

@@ -355,7 +355,7 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
           assert(f.threads.isEmpty)
         }
         (0 to 2).foreach { i =>
-          assert(log.has("WARN", s"feed ${f.id}.$i: Python was told to stop it: does not answer"))
+          assert(log.has("WARN", s"feed ${f.id}.$i: Python was told to stop it: does not respond"))
         }
       }
     }

@@ -138,11 +138,11 @@ private final class ArrowRDD(
   private def damaged(e: DamagedException, rows: Range): Unit = lossReports match {
     case None =>
       throw new DataLossException(
-        s"${e.getMessage}. Set the option failOnDataLoss to false to go on without these rows."
+        s"${e.getMessage}. Set the option failOnDataLoss to false to continue without these rows."
       )
     case Some(reports) =>
       reports.add(LossReport.of(rows, e.getMessage))
-      logWarning(s"${e.getMessage}. Going on without these rows, as failOnDataLoss is false.")
+      logWarning(s"${e.getMessage}. Continuing without these rows, since failOnDataLoss is false.")
   }
 }
 
