@@ -77,7 +77,10 @@ class Source(metaclass=definition.SourceType):
         """Called from another thread when all rows up to `cursor` are durable, even after `close`."""
 
     def close(self) -> None:
-        """Called once, from another thread if `read` still runs: close what it waits for, to unblock it."""
+        """Called once, from another thread if `read` still runs: close what it waits for, to unblock it.
+
+        An instance that Spark only asked for the schema is closed too; its `read` was never called.
+        """
 
     def __iter__(self) -> Iterator[object]:
         """The rows, without Spark."""

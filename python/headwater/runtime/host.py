@@ -110,7 +110,7 @@ class Host:
     @staticmethod
     @contextmanager
     def _temporary_source(request: LoadRequest | FeedRequest) -> Iterator[Any]:
-        """An instance that is never read. It is closed; an error of `close` is logged, as that of a feed."""
+        """An instance that is never read, closed afterwards. An error of its `close` loses nothing."""
         source = request.make_source()
         try:
             yield source
@@ -118,7 +118,7 @@ class Host:
             try:
                 source.close()
             except Exception as error:
-                _log.error("[%s] close failed: %s", request.name, explain(error, request.secrets(), ""))
+                _log.debug("[%s] close failed: %s", request.name, explain(error, request.secrets(), ""))
 
     def _open(self, request: FeedRequest, reply: Reply) -> None:
         """In the control connection's thread, so that a request to stop the feed cannot overtake this one."""
