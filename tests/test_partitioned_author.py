@@ -25,7 +25,7 @@ from headwater import registry
 from headwater.cli.peek import first_rows
 from headwater.definition import schema_of_source
 from headwater.reading import validate_offset, validate_partitions
-from headwater.spark.stream import _start_from
+from headwater.spark.stream import _encode_start
 
 
 @pytest.fixture(autouse=True)
@@ -379,24 +379,23 @@ def test_the_command_lists_describes_and_peeks_a_partitioned_source(tmp_path: Pa
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (None, None),
         ("latest", "latest"),
         ({"a": 1, 2: 3}, '{"a": 1, "2": 3}'),
         (datetime(2026, 1, 31, 12, tzinfo=timezone.utc), "2026-01-31T12:00:00+00:00"),
         (datetime(2026, 1, 31, 12, tzinfo=timezone(timedelta(hours=-2))), "2026-01-31T12:00:00-02:00"),
     ],
 )
-def test_start_from_becomes_an_option_string(given: Any, text: str | None) -> None:
-    assert _start_from(given) == text
+def test_start_from_becomes_an_option_string(given: Any, text: str) -> None:
+    assert _encode_start(given) == text
 
 
 def test_a_start_time_needs_a_time_zone_and_other_types_are_an_error() -> None:
     with pytest.raises(ValueError, match=r"has no time zone: add one, as in datetime\.now\(timezone\.utc\)$"):
-        _start_from(datetime(2026, 1, 31))
+        _encode_start(datetime(2026, 1, 31))
     with pytest.raises(
         TypeError, match=r"^start_from=7 is of type int; it must be a str, a datetime or a dict$"
     ):
-        _start_from(7)
+        _encode_start(7)
 
 
 @pytest.mark.parametrize("module", ["source", "reading"])
