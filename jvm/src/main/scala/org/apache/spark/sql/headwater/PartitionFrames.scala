@@ -1,6 +1,6 @@
 package org.apache.spark.sql.headwater
 
-import java.util.Collections
+import java.util.{Collections, HashMap => JHashMap}
 import javax.annotation.concurrent.GuardedBy
 
 import scala.collection.immutable.ArraySeq
@@ -71,7 +71,7 @@ final class PartitionFrames(
   private def columnOf(reader: PythonReader): Column = {
     val function = SimplePythonFunction(
       ArraySeq.unsafeWrapArray(reader.function),
-      reader.environment.asJava,
+      new JHashMap(reader.environment.asJava), // Spark 4.0 adds to it
       reader.includes.asJava,
       reader.executable,
       reader.version,
