@@ -3,6 +3,9 @@
 
 val sparkVersion = "4.0.2"
 
+// The lowest line with the interfaces of real-time mode. Only jvm/src/realtime is compiled against it.
+val realTimeSparkVersion = "4.1.0"
+
 // The one place where the version stands is the Python package.
 val releaseVersion = {
   val file = IO.read(new File("python/headwater/_version.py"))
@@ -60,6 +63,7 @@ lazy val jvm = (project in file("jvm"))
       IO.copyFile(new File("python/headwater/options.json"), options)
       Seq(file, options)
     }.taskValue,
+    Compile / packageBin / mappings ++= (realtime / Compile / packageBin / mappings).value,
     Test / fork := true,
     Test / javaOptions ++= sparkModuleOptions ++ Seq(
       "-Xmx2g",
@@ -81,6 +85,17 @@ lazy val jvm = (project in file("jvm"))
       }
     },
     Test / testOptions += Tests.Argument(TestFrameworks.ScalaTest, "-oDF")
+  )
+
+// What needs Spark 4.1's interfaces. Its classes are in the one jar, and are loaded only where these interfaces exist.
+lazy val realtime = (project in file("jvm/src/realtime"))
+  .settings(
+    crossPaths := false,
+    autoScalaLibrary := false,
+    Compile / scalaSource := baseDirectory.value / "scala",
+    Compile / unmanagedJars ++= Attributed.blankSeq((LocalProject("jvm") / Compile / products).value),
+    libraryDependencies +=
+      "org.apache.spark" %% "spark-sql" % realTimeSparkVersion % Provided excludeAll withoutShims
   )
 
 // Applications that read headwater's sources from Scala; they need nothing of ours to compile.

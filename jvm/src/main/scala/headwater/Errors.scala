@@ -14,6 +14,16 @@ final class DataLossException(message: String) extends IllegalStateException(mes
 final class FeedFailedException(message: String, cause: Throwable = null)
     extends IllegalStateException(message, cause)
 
+private[headwater] object FeedFailedException {
+
+  /** Without a stack of the JVM: the Python traceback is what helps, and Spark logs all of an exception. */
+  def inPython(message: String): FeedFailedException = {
+    val error = new FeedFailedException(message)
+    error.setStackTrace(Array.empty)
+    error
+  }
+}
+
 /** The Python process is missing, or did not respond as expected. */
 final class BridgeException(message: String, cause: Throwable = null)
     extends IllegalStateException(message, cause)

@@ -7,6 +7,7 @@ import java.util.jar.{JarEntry, JarOutputStream}
 
 import scala.util.Using
 
+import headwater.core.ProcessFolder
 import org.apache.spark.sql.sources.DataSourceRegister
 import org.apache.xbean.asm9.{ClassWriter, Opcodes}
 
@@ -16,7 +17,7 @@ import org.apache.xbean.asm9.{ClassWriter, Opcodes}
 private[headwater] object ProviderJar {
 
   def write(name: String): Path = {
-    val file = Files.createTempFile(s"headwater-$name-", ".jar")
+    val file = Files.createTempFile(ProcessFolder.path, s"$name-", ".jar")
     file.toFile.deleteOnExit()
     Files.write(file, jar(name))
   }

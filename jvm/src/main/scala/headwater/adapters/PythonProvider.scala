@@ -1,6 +1,5 @@
 package headwater.adapters
 
-import java.nio.ByteBuffer
 import java.util.{Base64, UUID}
 import java.util.concurrent.CompletableFuture
 
@@ -10,13 +9,15 @@ import scala.util.Try
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
-import headwater.buffer.BufferedStream
+import headwater.buffer.MemoryStore
 import headwater.bridge.{Bridge, FeedOptions, LoadedSource, PythonFeed, PythonPartitions}
 import headwater.core.{
+  ArrowSchema,
   BufferedOptions,
   Cursor,
   Durability,
   Feed,
+  FeedDefinition,
   Json,
   OptionTable,
   PartitionedOptions,
@@ -28,11 +29,11 @@ import headwater.core.{
 }
 import headwater.log.{LogStore, Stores}
 import headwater.partition.{PartitionedStream, StartPositions}
+import headwater.task.PlannedRows
 import headwater.{BridgeException, InvalidOptionException}
-import org.apache.arrow.vector.types.pojo.Schema
-import org.apache.spark.sql.{SparkSession, SQLContext}
+import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.execution.streaming.Source
-import org.apache.spark.sql.headwater.{PartitionFrames, StreamingFrames}
+import org.apache.spark.sql.headwater.PartitionFrames
 import org.apache.spark.sql.types.{DataType, StructType}
 
 /** The provider of a source written in Python. Python knows its options and its schema and is asked at `load()`,
@@ -44,55 +45,32 @@ abstract class PythonProvider extends StreamProvider {
   /** The name of the source, and the options without those that name it. */
   protected def sourceIn(original: Map[String, String]): (String, Map[String, String])
 
-  override def sourceSchema(
-      sqlContext: SQLContext,
+  private[headwater] override def load(
+      spark: SparkSession,
       schema: Option[StructType],
-      providerName: String,
-      parameters: Map[String, String]
-  ): (String, StructType) = {
-    val loaded = load(schema, parameters, Bridge.current.describe)
-    (loaded.name, loaded.schema)
-  }
-
-  override def createSource(
-      sqlContext: SQLContext,
-      metadataPath: String,
-      schema: Option[StructType],
-      providerName: String,
-      parameters: Map[String, String]
-  ): Source = {
-    val loaded = load(schema, parameters, Bridge.current.described)
-    val spark = sqlContext.sparkSession
+      options: Map[String, String],
+      cached: Boolean
+  ): LoadedStream = {
+    val bridge = Bridge.current
+    val loaded = describe(schema, options, if (cached) bridge.described else bridge.describe)
     loaded.options match {
-      case Left(options) => partitionedSource(spark, metadataPath, loaded, options)
-      case Right(options) => feedSource(spark, metadataPath, loaded, options)
+      case Left(partitioned) =>
+        LoadedPartitions(loaded.name, loaded.schema, partitionedSource(_, _, loaded, partitioned))
+      case Right(feedOptions) => LoadedFeed(feed(loaded, feedOptions, spark), loaded.literalSecrets)
     }
   }
 
-  private def feedSource(
-      spark: SparkSession,
-      folder: String,
-      loaded: LoadedSource,
-      options: FeedOptions
-  ): Source = {
-    val buffered = options.buffered
-    val frames = new StreamingFrames(
-      spark,
-      loaded.description,
-      loaded.schema,
-      loaded.arrowSchema,
-      buffered.failOnDataLoss
-    )
-    val stream = new BufferedStream(
-      loaded.name,
-      loaded.description,
-      buffered,
-      Stores.opener(spark, folder, buffered, newRun _, logSettings(loaded, options, spark)),
-      store => newFeed(loaded, options, store, spark),
-      () => frames.rowsLost
-    )
-    new V1Source(stream, loaded.schema, buffered.limits, frames.of)
-  }
+  private def feed(loaded: LoadedSource, options: FeedOptions, spark: SparkSession) = FeedDefinition(
+    loaded.name,
+    loaded.description,
+    loaded.schema,
+    loaded.arrowSchema,
+    options.buffered,
+    store => newFeed(loaded, options, store, spark),
+    options.python.concurrency,
+    loaded.isResumable,
+    loaded.identity
+  )
 
   private def partitionedSource(
       spark: SparkSession,
@@ -100,6 +78,7 @@ abstract class PythonProvider extends StreamProvider {
       loaded: LoadedSource,
       options: PartitionedOptions
   ): Source = {
+    Stores.warnIfTemporary(loaded.name, folder)
     lazy val stream: PartitionedStream = new PartitionedStream(
       loaded.name,
       loaded.description,
@@ -110,31 +89,22 @@ abstract class PythonProvider extends StreamProvider {
           options,
           openRequest(loaded, options.python, spark),
           known,
-          newRun(),
-          () => stream.offsets
+          FeedDefinition.newRun(),
+          () => stream.offsets,
+          () => stream.badRows
         ),
       loaded.hasGaps,
       () => spark.sparkContext.defaultParallelism
     )
     val frames = new PartitionFrames(spark, loaded.description, loaded.schema, loaded.arrowSchema)
-    new V1Source(stream, loaded.schema, options.limits, frames.of)
-  }
-
-  private def logSettings(
-      loaded: LoadedSource,
-      feedOptions: FeedOptions,
-      spark: SparkSession
-  ): LogStore.Settings =
-    Stores.logSettings(
-      spark,
-      feedOptions.buffered,
-      loaded.name,
+    new V1Source(
+      stream,
       loaded.schema,
-      loaded.arrowSchema,
-      feedOptions.python.concurrency,
-      loaded.isResumable,
-      loaded.identity
+      options.limits,
+      frames.of,
+      () => UnfinishedOffsets.delete(spark, folder)
     )
+  }
 
   /** The request to open the source in Python. */
   private def openRequest(loaded: LoadedSource, python: PythonOptions, spark: SparkSession): ObjectNode = {
@@ -152,42 +122,52 @@ abstract class PythonProvider extends StreamProvider {
       store: Store,
       spark: SparkSession
   ): Feed = {
-    val arrowSchema = Schema.deserializeMessage(ByteBuffer.wrap(loaded.arrowSchema))
+    val arrowSchema = ArrowSchema.parse(loaded.arrowSchema)
+    val acknowledgedWhen = store match {
+      case log: LogStore => Option.when(loaded.hasAck && log.isDurable)("durable")
+      case _ => Option.when(feedOptions.python.ackOn == "commit")("commit")
+    }
+    val request = openRequest(loaded, feedOptions.python, spark)
+    acknowledgedWhen.foreach(request.put("ackOn", _))
     // Not the id of the run: the run of a log outlives its feeds, and Python may still be closing the previous one.
     val feed = new PythonFeed(
       Bridge.current,
-      newRun(),
-      openRequest(loaded, feedOptions.python, spark),
+      FeedDefinition.newRun(),
+      request,
       feedOptions.python.concurrency,
       arrowSchema,
       holdUntilCursor = loaded.isResumable && store.durability == Durability.Log,
       shard => store.cursors.get(shard).orElse(feedOptions.python.startCursor.map(Cursor.jsonOf))
     )
     store match {
-      case log: LogStore if loaded.hasAck => log.onDurable(feed.durable)
+      case log: LogStore if acknowledgedWhen.nonEmpty => log.onDurable(feed.acknowledge)
+      case memory: MemoryStore if acknowledgedWhen.nonEmpty => memory.onCommitted(feed.acknowledge)
       case _ =>
     }
     feed
   }
 
-  private def load(
+  private def describe(
       schema: Option[StructType],
-      parameters: Map[String, String],
-      describe: ObjectNode => CompletableFuture[JsonNode]
+      allOptions: Map[String, String],
+      ask: ObjectNode => CompletableFuture[JsonNode]
   ): LoadedSource = {
-    val (source, original) = sourceIn(this.original(parameters))
+    val (source, original) = sourceIn(allOptions)
     val (ours, authors) = SourceOptions.split(original, Names)
-    val options = new SourceOptions(source.takeWhile(_ != '@'), ours, Names)
-    val request = Json.mapper.createObjectNode().put("source", source)
+    val options = new SourceOptions(PythonProvider.shown(source), ours, Names)
+    val request = Json.mapper
+      .createObjectNode()
+      .put("source", source)
+      .put("onBadRow", options.get[String]("onBadRow")) // may add a column
     val optionValues = request.putObject("options")
     authors.foreach { case (name, value) => optionValues.put(name, value) }
     schema.foreach(userSchema => request.put("schema", userSchema.json))
     val response =
       Uninterruptibly
-        .get(describe(request), LoadTimeout.fromNow)
+        .get(ask(request), LoadTimeout.fromNow)
         .getOrElse(
           throw new BridgeException(
-            s"Source '$source' did not report its schema within ${LoadTimeout.toSeconds} s. A source must not connect or " +
+            s"Source '${PythonProvider.shown(source)}' did not report its schema within ${LoadTimeout.toSeconds} s. A source must not connect or " +
               "wait when it is made; that belongs in its read()."
           )
         )
@@ -200,10 +180,11 @@ abstract class PythonProvider extends StreamProvider {
       response.path("description").asText,
       request,
       if (response.path("partitioned").asBoolean) Left(partitioned(name, options, response))
-      else Right(feedOptions(name, options, isResumable)),
+      else Right(feedOptions(name, options, isResumable, response.path("ack").asBoolean)),
       isResumable,
       response.path("ack").asBoolean,
       response.path("hasAfter").asBoolean,
+      response.path("literalSecrets").elements.asScala.map(_.asText).toSeq,
       response.path("identity").fields.asScala.map(entry => entry.getKey -> entry.getValue.asText).toMap
     )
   }
@@ -220,7 +201,12 @@ abstract class PythonProvider extends StreamProvider {
     }
   }
 
-  private def feedOptions(name: String, options: SourceOptions, isResumable: Boolean): FeedOptions = {
+  private def feedOptions(
+      name: String,
+      options: SourceOptions,
+      isResumable: Boolean,
+      hasAck: Boolean
+  ): FeedOptions = {
     PartitionedOptions.rejectForFeeds(options)
     val python = PythonOptions.read(options)
     for (cursor <- python.startCursor if !isResumable)
@@ -228,7 +214,20 @@ abstract class PythonProvider extends StreamProvider {
         s"Option 'startCursor' of source '$name' is '$cursor', and the source is not resumable: its " +
           "read takes no parameter 'since'."
       )
-    FeedOptions(BufferedOptions.read(options, Durability.Log), python)
+    val buffered = BufferedOptions.read(options, Durability.Log)
+    if (python.ackOn == "commit") {
+      if (buffered.durability == Durability.Log)
+        throw new InvalidOptionException(
+          s"Option 'ackOn' of source '$name' is 'commit', and 'durability' is 'log': rows that are in the log and not " +
+            "acknowledged would come again after a restart. Set durability to memory, or leave ackOn out."
+        )
+      if (!hasAck)
+        throw new InvalidOptionException(
+          s"Option 'ackOn' of source '$name' is 'commit', and the source has no method 'ack'. Define it, or leave " +
+            "ackOn out."
+        )
+    }
+    FeedOptions(buffered, python)
   }
 }
 
@@ -254,15 +253,22 @@ private[headwater] object PythonProvider {
   val Names: Seq[String] = OptionTable.all.map(_.name)
 
   val sourceName: SourceOptions.OptionType[String] =
-    SourceOptions.OptionType("the name of a source that was defined in the driver's Python")(text =>
-      Some(text).filter(_.nonEmpty)
-    )
+    SourceOptions.OptionType(
+      "the name of a source that was defined in the driver's Python, or a reference to one"
+    )(text => Some(text).filter(_.nonEmpty))
+
+  /** How messages call a source before Python has named it: without what may be secret in a reference. */
+  def shown(source: String): String = {
+    val address = source.takeWhile(_ != '?')
+    val scheme = address.indexOf("://")
+    if (scheme >= 0) address.take(scheme) else address.takeWhile(_ != '@')
+  }
 
   private val LoadTimeout = 60.seconds
 
   /** The thread of a query carries the query's id; its name, if any, is with the session that started it. */
   private def queryOfThisThread(spark: SparkSession): Option[(String, Option[String])] =
-    Option(spark.sparkContext.getLocalProperty("sql.streaming.queryId")).map { id =>
+    Option(spark.sparkContext.getLocalProperty(PlannedRows.QueryIdProperty)).map { id =>
       id -> Try(Option(spark.streams.get(UUID.fromString(id))).flatMap(q => Option(q.name))).toOption.flatten
     }
 }

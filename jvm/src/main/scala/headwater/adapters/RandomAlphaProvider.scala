@@ -4,63 +4,41 @@ import java.security.SecureRandom
 
 import headwater.InvalidOptionException
 import headwater.alpha.RandomAlpha
-import headwater.buffer.BufferedStream
-import headwater.core.{BufferedOptions, Durability, OptionTable, SourceOptions}
-import headwater.log.Stores
-import org.apache.spark.sql.SQLContext
-import org.apache.spark.sql.execution.streaming.Source
-import org.apache.spark.sql.headwater.StreamingFrames
+import headwater.core.{BufferedOptions, Durability, FeedDefinition, OptionTable, SourceOptions}
+import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.types.{StringType, StructType, TimestampType}
 
 /** The provider of `spark.readStream.format("random_alpha")`. Spark finds it through the services file, by
-  * [[shortName]], and creates a new instance whenever it needs one, so it has no state.
-  *
-  * Options are parsed in [[sourceSchema]], which `load()` calls. An error in [[createSource]] would surface only
-  * after `start()` has returned.
+  * [[shortName]].
   */
 final class RandomAlphaProvider extends StreamProvider {
   import RandomAlphaProvider._
 
   override def shortName(): String = Name
 
-  override def sourceSchema(
-      sqlContext: SQLContext,
+  private[headwater] override def load(
+      spark: SparkSession,
       schema: Option[StructType],
-      providerName: String,
-      parameters: Map[String, String]
-  ): (String, StructType) = {
+      options: Map[String, String],
+      cached: Boolean
+  ): LoadedStream = {
     schema.foreach { userSchema =>
       throw new InvalidOptionException(
         s"Source '$Name' has a fixed schema, ${Schema.toDDL}, and accepts no other. Remove .schema(\"${userSchema.toDDL}\")."
       )
     }
-    Options.read(original(parameters))
-    (Name, Schema)
-  }
-
-  override def createSource(
-      sqlContext: SQLContext,
-      metadataPath: String,
-      schema: Option[StructType],
-      providerName: String,
-      parameters: Map[String, String]
-  ): Source = {
-    val options = Options.read(original(parameters))
-    val seed = options.seed.getOrElse(new SecureRandom().nextLong())
-    val spark = sqlContext.sparkSession
-    val arrowSchema = RandomAlpha.arrowSchema.serializeAsMessage()
-    def log = Stores.logSettings(spark, options.buffered, Name, Schema, arrowSchema)
-    val description = s"$Name[len=${options.length}, rowsPerSecond=${options.rowsPerSecond}]"
-    val frames = new StreamingFrames(spark, description, Schema, arrowSchema, options.buffered.failOnDataLoss)
-    val stream = new BufferedStream(
-      Name,
-      description,
-      options.buffered,
-      Stores.opener(spark, metadataPath, options.buffered, newRun _, log),
-      store => new RandomAlpha(options.length, options.rowsPerSecond, seed, store.next),
-      () => frames.rowsLost
+    val Options(length, rowsPerSecond, seed, buffered) = Options.read(options)
+    LoadedFeed(
+      FeedDefinition(
+        Name,
+        s"$Name[len=$length, rowsPerSecond=$rowsPerSecond]",
+        Schema,
+        ArrowSchema,
+        buffered,
+        store =>
+          new RandomAlpha(length, rowsPerSecond, seed.getOrElse(new SecureRandom().nextLong()), store.next)
+      )
     )
-    new V1Source(stream, Schema, options.buffered.limits, frames.of)
   }
 }
 
@@ -69,6 +47,9 @@ private object RandomAlphaProvider {
 
   /** Nullable, as in the original source: schemas and checkpoints of users were made from that. */
   val Schema: StructType = new StructType().add("timestamp", TimestampType).add("value", StringType)
+
+  /** Made when the class is loaded, at `load()`: an interrupt of the query's thread makes Arrow fail. */
+  private val ArrowSchema = RandomAlpha.arrowSchema.serializeAsMessage()
 
   final case class Options(length: Int, rowsPerSecond: Long, seed: Option[Long], buffered: BufferedOptions)
 

@@ -2,15 +2,13 @@ package headwater.alpha
 
 import java.io.ByteArrayOutputStream
 import java.nio.channels.Channels
-import java.time.Instant
-import java.time.temporal.ChronoUnit
 import java.util.concurrent.{CountDownLatch, TimeUnit}
 
 import scala.concurrent.duration.Deadline
 import scala.jdk.CollectionConverters._
 import scala.util.Using
 
-import headwater.core.{ArrowRows, Feed, RowSink}
+import headwater.core.{ArrowRows, Feed, RowSink, WallClock}
 import org.apache.arrow.memory.{BufferAllocator, RootAllocator}
 import org.apache.arrow.vector.{TimeStampMicroTZVector, VarCharVector, VectorSchemaRoot, VectorUnloader}
 import org.apache.arrow.vector.ipc.WriteChannel
@@ -33,7 +31,7 @@ private[headwater] final class RandomAlpha(
     rowsPerSecond: Long,
     seed: Long,
     first: Long,
-    nowMicros: () => Long = RandomAlpha.wallClock
+    nowMicros: () => Long = WallClock.micros
 ) extends Feed {
   import RandomAlpha._
 
@@ -92,8 +90,6 @@ private[headwater] object RandomAlpha {
 
   private val alphabet = (('A' to 'Z') ++ ('a' to 'z') ++ ('0' to '9')).map(_.toByte).toArray
 
-  val wallClock: () => Long = () => ChronoUnit.MICROS.between(Instant.EPOCH, Instant.now())
-
   val arrowSchema: Schema = new Schema(
     Seq(
       new Field("timestamp", FieldType.notNullable(new ArrowType.Timestamp(MICROSECOND, "UTC")), null),
@@ -147,9 +143,11 @@ private[headwater] object RandomAlpha {
 
     def write(seed: Long, first: Long, rows: Int): ArrowRows = {
       var row = 0
+      var now = 0L
       while (row < rows) {
+        now = nowMicros()
         fill(seed, first + row, letters, row * length, length)
-        timestamps.set(row, nowMicros())
+        timestamps.set(row, now)
         values.setIndexDefined(row)
         values.getOffsetBuffer.setInt(4L * (row + 1), (row + 1) * length)
         row += 1
@@ -161,7 +159,7 @@ private[headwater] object RandomAlpha {
       Using.resource(new VectorUnloader(root).getRecordBatch) { batch =>
         MessageSerializer.serialize(new WriteChannel(Channels.newChannel(out)), batch)
       }
-      ArrowRows(rows, out.toByteArray)
+      ArrowRows(rows, out.toByteArray, arrived = now)
     }
 
     override def close(): Unit = root.close()

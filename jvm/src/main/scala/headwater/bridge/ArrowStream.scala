@@ -4,7 +4,8 @@ import java.io.{EOFException, IOException}
 import java.nio.{ByteBuffer, ByteOrder}
 import java.nio.channels.ReadableByteChannel
 
-import headwater.core.ArrowRows
+import headwater.BridgeException
+import headwater.core.{ArrowRows, ArrowSchema}
 import org.apache.arrow.flatbuf.{Message, MessageHeader, RecordBatch}
 import org.apache.arrow.vector.types.pojo.Schema
 
@@ -21,12 +22,15 @@ private[headwater] final class ArrowStream(in: ReadableByteChannel, maxBytes: In
   import ArrowRows.PrefixBytes
   import ArrowStream._
 
+  private[this] var validator = Option.empty[BatchValidator]
   private[this] val prefix = ByteBuffer.allocate(PrefixBytes).order(ByteOrder.LITTLE_ENDIAN)
 
   def schema(): Schema = checked {
     read() match {
       case Some(message) if message.flatbuffer.headerType == MessageHeader.Schema =>
-        Schema.deserializeMessage(ByteBuffer.wrap(message.bytes))
+        val schema = ArrowSchema.parse(message.bytes)
+        validator = Some(new BatchValidator(schema))
+        schema
       case _ => throw new IOException("an Arrow stream must begin with its schema")
     }
   }
@@ -35,6 +39,8 @@ private[headwater] final class ArrowStream(in: ReadableByteChannel, maxBytes: In
     *
     * @throws EOFException
     *   when the connection ends before that
+    * @throws headwater.BridgeException
+    *   when tasks could not read the batch
     */
   def next(): Option[Batch] = checked {
     read().map { message =>
@@ -46,6 +52,7 @@ private[headwater] final class ArrowStream(in: ReadableByteChannel, maxBytes: In
       if (batch.compression != null) throw new IOException("compressed Arrow batches are not taken")
       if (batch.length < 0 || batch.length > Int.MaxValue)
         throw new IOException(s"an Arrow batch of ${batch.length} rows")
+      validator.foreach(_.check(batch, message.body))
       Batch(batch.length.toInt, message.bytes, customMetadata(message.flatbuffer))
     }
   }
@@ -70,7 +77,7 @@ private[headwater] final class ArrowStream(in: ReadableByteChannel, maxBytes: In
       prefix.get(bytes, 0, PrefixBytes)
       System.arraycopy(header, 0, bytes, PrefixBytes, headerBytes)
       fill(ByteBuffer.wrap(bytes, PrefixBytes + headerBytes, bodyBytes.toInt))
-      Some(ArrowMessage(message, bytes))
+      Some(ArrowMessage(message, bytes, PrefixBytes + headerBytes))
     }
   }
 
@@ -78,6 +85,7 @@ private[headwater] final class ArrowStream(in: ReadableByteChannel, maxBytes: In
   private def checked[T](body: => T): T =
     try body
     catch {
+      case e: BridgeException => throw e
       case e @ (_: RuntimeException | _: StackOverflowError) =>
         throw new IOException("the head of an Arrow message cannot be read", e)
     }
@@ -97,7 +105,10 @@ private[headwater] object ArrowStream {
   /** @param bytes the whole message, as a task decodes it */
   final case class Batch(rows: Int, bytes: Array[Byte], metadata: Map[String, String])
 
-  private final case class ArrowMessage(flatbuffer: Message, bytes: Array[Byte])
+  private final case class ArrowMessage(flatbuffer: Message, bytes: Array[Byte], bodyStart: Int) {
+    def body: ByteBuffer =
+      ByteBuffer.wrap(bytes, bodyStart, bytes.length - bodyStart).slice().order(ByteOrder.LITTLE_ENDIAN)
+  }
 
   private val Continuation = -1
   private val MaxHeaderBytes = 16 << 20

@@ -6,16 +6,17 @@ import java.util.concurrent.{CompletableFuture, ConcurrentHashMap}
 import java.util.concurrent.TimeUnit.NANOSECONDS
 import javax.annotation.concurrent.GuardedBy
 
-import scala.concurrent.duration.Deadline
+import scala.concurrent.duration._
 import scala.jdk.CollectionConverters._
 import scala.util.{Failure, Success, Try}
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 import headwater.adapters.{BuiltInProviders, ProviderJar}
-import headwater.core.{Json, RowSink, SeqOffset}
+import headwater.core.{Arrivals, Json, RowSink, SeqOffset}
 import headwater.{BridgeException, InvalidOptionException}
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.execution.datasources.DataSource
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.MutableURLClassLoader
@@ -52,6 +53,10 @@ private[headwater] final class Bridge(unix: Boolean) extends Logging {
         .put("waitingRows", status.waitingRows)
         .put("waitingBytes", status.waitingBytes)
         .put("blockedMs", NANOSECONDS.toMillis(status.blockedNanos))
+        .put("lagMs", NANOSECONDS.toMillis(status.lagNanos))
+        .setAll[ObjectNode](
+          Bridge.arrivals(status.arrivals).put("bytesPerSecond", status.arrivals.bytesPerSecond)
+        )
     }
   )
 
@@ -107,6 +112,9 @@ private[headwater] final class Bridge(unix: Boolean) extends Logging {
 object Bridge {
   private val MaxDescriptions = 1000
 
+  /** How long a source waits for the end of this JVM before it fails because Python has ended. */
+  private[bridge] val ExitTime = 5.seconds
+
   @GuardedBy("this") private[this] var bridge: Option[Bridge] = None
   @GuardedBy("this") private[this] var registered = BuiltInProviders.names.map(_ -> "").toMap
 
@@ -130,10 +138,19 @@ object Bridge {
   /** Makes `format(name)` work, in every thread. Returns an empty string, or the reason why only
     * `format("headwater")` works.
     *
+    * @param session
+    *   in which another format may have this name. The active session of a thread of py4j may be another one, or none
     * @throws InvalidOptionException
     *   when another format has this name
     */
-  def register(name: String): String = synchronized {
+  def register(name: String, session: SparkSession): String = {
+    val active = SparkSession.getActiveSession
+    SparkSession.setActiveSession(session)
+    try register(name)
+    finally active.fold(SparkSession.clearActiveSession())(SparkSession.setActiveSession)
+  }
+
+  private[bridge] def register(name: String): String = synchronized {
     registered.getOrElse(
       name, {
         require(SeqOffset.isName(name), s"not a source name: '$name'")
@@ -147,6 +164,13 @@ object Bridge {
 
   /** The status of the feeds in Python, as JSON. */
   def status(): String = synchronized(bridge).fold("{}")(_.status)
+
+  /** For `hw.feeds()`. */
+  private[headwater] def arrivals(status: Arrivals.Status): ObjectNode = {
+    val json = Json.mapper.createObjectNode().put("rowsPerSecond", status.rowsPerSecond)
+    status.lastAt.foreach(json.put("lastRowAt", _))
+    json
+  }
 
   private[headwater] def current: Bridge = synchronized(bridge).getOrElse(throw Bridge.noPythonAttached)
 

@@ -3,20 +3,18 @@ package headwater.bridge
 import java.io.IOException
 import java.net.{InetAddress, InetSocketAddress, StandardProtocolFamily, UnixDomainSocketAddress}
 import java.nio.ByteBuffer
-import java.nio.channels.{ServerSocketChannel, SocketChannel}
+import java.nio.channels.{SelectionKey, Selector, ServerSocketChannel, SocketChannel}
 import java.nio.charset.StandardCharsets.US_ASCII
-import java.nio.file.Files
 import java.security.{MessageDigest, SecureRandom}
-import java.util.concurrent.{
-  CompletableFuture,
-  ConcurrentHashMap,
-  ScheduledThreadPoolExecutor,
-  Semaphore,
-  TimeUnit
-}
+import java.util.concurrent.{CompletableFuture, ConcurrentHashMap}
+import java.util.concurrent.atomic.AtomicInteger
 
+import scala.collection.mutable
+import scala.concurrent.duration._
+import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
+import headwater.core.{ProcessFolder, Uninterruptibly}
 import org.apache.spark.internal.Logging
 
 /** The local socket to which Python connects: a Unix domain socket in a folder that only this user can enter, or
@@ -24,7 +22,8 @@ import org.apache.spark.internal.Logging
   *
   * A client first sends one line, `headwater VERSION SECRET control` or `headwater VERSION SECRET feed ID`, and
   * receives `ok`. If it speaks another version of the protocol it receives `version N`, the one of this side. A client
-  * that does not send the secret in time is disconnected; other connections are not affected.
+  * that does not send the secret in time is disconnected, and so is the oldest one if there are too many. Those that
+  * have sent it are not affected.
   *
   * @param onControl
   *   receives the control connection, over which Python gets requests, and a function that sends `ok`, which it
@@ -49,11 +48,17 @@ private[headwater] final class BridgeServer(
 
   private[this] val server = if (unix) unixServer().getOrElse(loopbackServer()) else loopbackServer()
   private[this] val expected = new ConcurrentHashMap[String, CompletableFuture[SocketChannel]]
-  private[this] val unauthenticated = new Semaphore(MaxUnauthenticated)
-  private[this] val timer = new ScheduledThreadPoolExecutor(1, daemon("headwater-bridge-timer"))
-  timer.setRemoveOnCancelPolicy(true)
 
-  daemon("headwater-bridge").newThread(() => accept()).start()
+  // Used by the server's thread only.
+  private[this] val selector = Selector.open()
+  private[this] val clients = mutable.LinkedHashSet.empty[Client] // not authenticated yet, the oldest first
+  private[this] var closedForOthers = 0
+  private[this] var lastReport = Option.empty[Deadline]
+
+  server.configureBlocking(false)
+  server.register(selector, SelectionKey.OP_ACCEPT)
+  private[this] val thread = daemon("headwater-bridge").newThread(() => run())
+  thread.start()
 
   /** `unix:PATH` or `tcp:PORT`. */
   def address: String = server.getLocalAddress match {
@@ -69,37 +74,94 @@ private[headwater] final class BridgeServer(
   /** A connection of this feed that comes later is closed. */
   def cancelExpected(feed: String): Unit = expected.remove(feed)
 
-  /** Clients that are authenticating keep their time for it. */
   override def close(): Unit = {
     server.close()
-    timer.shutdown()
+    selector.wakeup()
+    Uninterruptibly.join(thread, 5.seconds.fromNow)
   }
 
-  private def accept(): Unit =
-    while (server.isOpen) {
-      try {
-        val channel = server.accept()
-        if (unauthenticated.tryAcquire())
-          daemon("headwater-bridge-greeting").newThread(() => handshake(channel)).start()
-        else channel.close()
-      } catch {
-        case e: IOException if server.isOpen => // out of file descriptors, for instance: may be temporary
-          logWarning("A connection to headwater's bridge could not be taken", e)
-          Thread.sleep(RetryMillis)
-        case _: IOException => // closed
+  /** One thread for all clients, since anybody on this machine may connect. Lines are read before more clients are
+    * accepted, so that nobody who has sent the secret is disconnected in favour of somebody else.
+    */
+  private def run(): Unit =
+    try
+      while (server.isOpen) {
+        selector.select(
+          clients.headOption.fold(0L)(client => math.max(1L, client.deadline.timeLeft.toMillis))
+        )
+        val ready =
+          selector.selectedKeys.asScala.flatMap(key => Option(key.attachment.asInstanceOf[Client])).toVector
+        selector.selectedKeys.clear()
+        ready.filter(clients).foreach(read)
+        acceptSome()
+        clients.takeWhile(_.deadline.isOverdue()).foreach(refuse(_, "it did not send the secret in time"))
       }
+    catch {
+      case NonFatal(e) if server.isOpen => logError("headwater's bridge accepts no more connections", e)
+    } finally {
+      clients.foreach(_.channel.close())
+      selector.close()
     }
 
-  private def handshake(channel: SocketChannel): Unit = {
+  private def acceptSome(): Unit =
     try {
-      val timeout = timer.schedule((() => channel.close()): Runnable, handshakeMillis, TimeUnit.MILLISECONDS)
-      try authenticate(channel, readLine(channel))
-      finally timeout.cancel(false)
+      var accepted = 0
+      var channel = server.accept()
+      while (channel != null) {
+        accept(channel)
+        accepted += 1
+        channel = if (accepted < AcceptsAtOnce) server.accept() else null
+      }
     } catch {
-      case NonFatal(e) =>
-        logWarning(s"A connection to headwater's bridge was refused: ${e.getMessage}")
-        channel.close()
-    } finally unauthenticated.release()
+      case e: IOException if server.isOpen => // out of file descriptors, for instance: may be temporary
+        logWarning("A connection to headwater's bridge could not be accepted", e)
+        closeOldest()
+        Thread.sleep(RetryMillis)
+      case _: IOException => // closed
+    }
+
+  private def accept(channel: SocketChannel): Unit = {
+    if (clients.size >= MaxUnauthenticated) closeOldest()
+    channel.configureBlocking(false)
+    val client = new Client(channel, handshakeMillis.millis.fromNow)
+    channel.register(selector, SelectionKey.OP_READ, client)
+    clients += client
+    read(client) // its line may be here already
+  }
+
+  /** A client of ours sends its line at once, so the oldest is not one of them. */
+  private def closeOldest(): Unit = clients.headOption.foreach { client =>
+    disconnect(client)
+    closedForOthers += 1
+    if (lastReport.forall(_.isOverdue())) {
+      logWarning(
+        s"$closedForOthers connections to headwater's bridge did not send the secret, and were closed in favour of others"
+      )
+      lastReport = Some(ReportEvery.fromNow)
+      closedForOthers = 0
+    }
+  }
+
+  private def read(client: Client): Unit =
+    try
+      client.readLine().foreach { line =>
+        clients -= client
+        // A channel that is registered cannot block, and it is registered until the next selection.
+        client.channel.keyFor(selector).cancel()
+        selector.selectNow()
+        client.channel.configureBlocking(true)
+        authenticate(client.channel, line)
+      }
+    catch { case NonFatal(e) => refuse(client, e.getMessage) }
+
+  private def refuse(client: Client, reason: String): Unit = {
+    logWarning(s"A connection to headwater's bridge was refused: $reason")
+    disconnect(client)
+  }
+
+  private def disconnect(client: Client): Unit = {
+    clients -= client
+    client.channel.close()
   }
 
   private def authenticate(channel: SocketChannel, line: String): Unit = {
@@ -122,30 +184,16 @@ private[headwater] final class BridgeServer(
     }
   }
 
-  /** Byte by byte: what follows the line belongs to the receiver of the connection. */
-  private def readLine(channel: SocketChannel): String = {
-    val line = new StringBuilder
-    val one = ByteBuffer.allocate(1)
-    while (line.isEmpty || line.last != '\n') {
-      if (channel.read(one.clear()) < 0 || line.length >= MaxHandshakeBytes)
-        throw new IOException("it did not say who it is")
-      line += one.get(0).toChar
-    }
-    line.toString.trim
-  }
-
   /** In constant time, so that the time to refuse a guess reveals nothing. */
   private def isSecret(sent: String): Boolean =
     MessageDigest.isEqual(sent.getBytes(US_ASCII), secret.getBytes(US_ASCII))
 
   private def unixServer(): Option[ServerSocketChannel] =
     try {
-      val folder = Files.createTempDirectory("headwater-") // accessible to its owner only, by Java's default
-      folder.toFile.deleteOnExit()
-      val file = folder.resolve("bridge")
-      file.toFile.deleteOnExit()
+      val file = ProcessFolder.path.resolve(s"bridge${socketNumbers.incrementAndGet()}")
       val server = ServerSocketChannel.open(StandardProtocolFamily.UNIX)
-      try Some(server.bind(UnixDomainSocketAddress.of(file)))
+      file.toFile.deleteOnExit()
+      try Some(server.bind(UnixDomainSocketAddress.of(file), Backlog))
       catch { case e: IOException => server.close(); throw e } // the path may be too long for a socket
     } catch {
       case e @ (_: IOException | _: UnsupportedOperationException) =>
@@ -154,7 +202,7 @@ private[headwater] final class BridgeServer(
     }
 
   private def loopbackServer(): ServerSocketChannel =
-    ServerSocketChannel.open().bind(new InetSocketAddress(InetAddress.getLoopbackAddress, 0))
+    ServerSocketChannel.open().bind(new InetSocketAddress(InetAddress.getLoopbackAddress, 0), Backlog)
 }
 
 private[headwater] object BridgeServer {
@@ -164,7 +212,28 @@ private[headwater] object BridgeServer {
 
   private val MaxHandshakeBytes = 256
   private val RetryMillis = 100L
-  private val MaxUnauthenticated = 64
+  private val MaxUnauthenticated = 256
+  private val AcceptsAtOnce = 32
+  private val Backlog = 1024
+  private val ReportEvery = 10.seconds
+  private val socketNumbers = new AtomicInteger
+
+  /** A connection that has not sent the secret yet. */
+  private final class Client(val channel: SocketChannel, val deadline: Deadline) {
+    private[this] val line = new StringBuilder
+    private[this] val one = ByteBuffer.allocate(1)
+
+    /** None while the line is incomplete. Byte by byte: what follows it belongs to the receiver of the connection. */
+    def readLine(): Option[String] = {
+      var read = 1
+      while (read == 1 && !line.endsWith("\n")) {
+        read = channel.read(one.clear())
+        if (read < 0 || line.length >= MaxHandshakeBytes) throw new IOException("it did not say who it is")
+        if (read == 1) line += one.get(0).toChar
+      }
+      Option.when(line.endsWith("\n"))(line.toString.trim)
+    }
+  }
 
   def daemon(name: String): java.util.concurrent.ThreadFactory = { work =>
     val thread = new Thread(work, name)

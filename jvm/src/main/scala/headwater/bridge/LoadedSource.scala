@@ -12,6 +12,8 @@ import org.apache.spark.sql.types.StructType
   *   the request that loaded it; the request that opens it starts from a copy
   * @param hasGaps
   *   not every offset is a row; for partitioned sources
+  * @param literalSecrets
+  *   options that hold a secret itself, not a reference to it
   * @param identity
   *   the options that must not change between restarts
   */
@@ -25,6 +27,7 @@ private[headwater] final case class LoadedSource(
     isResumable: Boolean,
     hasAck: Boolean,
     hasGaps: Boolean,
+    literalSecrets: Seq[String],
     identity: Map[String, String]
 )
 

@@ -2,7 +2,7 @@ package headwater.bridge
 
 import java.io.IOException
 import java.nio.channels.SocketChannel
-import java.util.concurrent.CompletableFuture
+import java.util.concurrent.{CompletableFuture, TimeUnit}
 import java.util.concurrent.atomic.AtomicBoolean
 import javax.annotation.concurrent.GuardedBy
 
@@ -11,7 +11,18 @@ import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
-import headwater.core.{ArrowRows, Cursor, Feed, Json, RowGroup, RowSink, Uninterruptibly}
+import headwater.core.{
+  ArrowRows,
+  Cursor,
+  Feed,
+  FeedReport,
+  Json,
+  OffsetJson,
+  RowGroup,
+  RowSink,
+  Uninterruptibly,
+  WallClock
+}
 import headwater.{BridgeException, FeedFailedException}
 import org.apache.arrow.vector.types.pojo.Schema
 import org.apache.spark.internal.Logging
@@ -28,6 +39,10 @@ import org.apache.spark.internal.Logging
   *   rows are held until a cursor follows them, so that both become durable together
   * @param since
   *   the cursor after which a shard resumes
+  * @param exitTime
+  *   how long the feed waits for the end of this JVM before it fails because Python has ended
+  * @param wallClock
+  *   in microseconds since the epoch
   */
 private[headwater] final class PythonFeed(
     bridge: Bridge,
@@ -36,7 +51,9 @@ private[headwater] final class PythonFeed(
     shardCount: Int,
     arrowSchema: Schema,
     holdUntilCursor: Boolean,
-    since: Int => Option[String]
+    since: Int => Option[String],
+    exitTime: FiniteDuration = Bridge.ExitTime,
+    wallClock: () => Long = WallClock.micros
 ) extends Feed
     with Logging {
   import PythonFeed._
@@ -56,18 +73,21 @@ private[headwater] final class PythonFeed(
     synchronized(failure).foreach(throw _)
   }
 
-  /** Sends the durable cursors to Python, by shard. Does not wait for a response. */
-  def durable(cursors: Map[Int, String]): Unit = cursors.foreach { case (shard, cursor) =>
+  /** Sends cursors to acknowledge to Python, by shard. Does not wait for a response. */
+  def acknowledge(cursors: Map[Int, String]): Unit = cursors.foreach { case (shard, cursor) =>
     if (!isClosing)
       bridge.request(
-        "durable",
+        "acknowledge",
         Json.mapper.createObjectNode().put("feed", s"$id.$shard").put("cursor", cursor)
       )
   }
 
   /** Asks Python to end all shards, and waits until it has, or reports that it cannot. */
   override def close(deadline: Deadline): Unit = {
-    synchronized { closing = true }
+    synchronized {
+      closing = true
+      notifyAll()
+    }
     val responses = shards.flatMap(shard => shard.stop(deadline).map(shard -> _))
     responses.foreach { case (shard, response) =>
       val state =
@@ -78,6 +98,8 @@ private[headwater] final class PythonFeed(
     bridge.feedEnded(id)
   }
 
+  override def report: Option[FeedReport] = Some(FeedReport.all(shards.map(_.report)))
+
   private def isClosing: Boolean = synchronized(closing)
 
   private def isEnding: Boolean = synchronized(closing || failure.nonEmpty)
@@ -86,9 +108,20 @@ private[headwater] final class PythonFeed(
     val first = synchronized {
       val first = failure.isEmpty && !closing
       if (first) failure = Some(e)
+      notifyAll()
       first
     }
     if (first) shards.foreach(_.disconnect())
+  }
+
+  /** When Python ends, after Ctrl-C for instance, this JVM usually does as well. The feed has not failed then. Python
+    * closes the connections of feeds first, so it takes a moment to see that it ends.
+    */
+  private def awaitExit(): Unit = synchronized {
+    val deadline = exitTime.fromNow
+    val noticeable = (exitTime / 5).fromNow
+    def isExiting = !bridge.isConnected || noticeable.hasTimeLeft()
+    while (!closing && failure.isEmpty && isExiting && deadline.hasTimeLeft()) wait(20)
   }
 
   private def caughtUp(out: RowSink): Unit = {
@@ -103,6 +136,7 @@ private[headwater] final class PythonFeed(
     val name: String = s"$id.$index"
     private[this] val connection = bridge.server.expect(name)
     @GuardedBy("this") private[this] var opened: Option[CompletableFuture[JsonNode]] = None
+    @GuardedBy("this") private[this] var reported = FeedReport.Starting
     private[this] val caughtUpReported = new AtomicBoolean
     private[this] var heldRows = Vector.empty[ArrowRows] // used by the reading thread only
 
@@ -111,6 +145,8 @@ private[headwater] final class PythonFeed(
       thread.start()
       thread
     }
+
+    def report: FeedReport = synchronized(reported)
 
     /** None if Python was never asked to open the shard. */
     def stop(deadline: Deadline): Option[CompletableFuture[JsonNode]] = {
@@ -127,9 +163,14 @@ private[headwater] final class PythonFeed(
     }
 
     private def run(out: RowSink): Unit =
-      try if (open()) read(connected(), out)
+      try
+        if (open()) {
+          requestStatus(version = 0)
+          read(connected(), out)
+        }
       catch {
         case e: IOException =>
+          awaitExit()
           if (!isClosing) failed(new FeedFailedException(s"the connection to Python was lost: $e", e))
         case e: Throwable => failed(e)
       } finally disconnect()
@@ -152,6 +193,19 @@ private[headwater] final class PythonFeed(
     private def timedOut(): Nothing =
       throw new BridgeException(s"Python did not start the feed within ${OpenTimeout.toSeconds} s")
 
+    /** Python responds when its status has a newer version than this. A progress report must not wait for Python, so
+      * the last status is kept here.
+      */
+    private def requestStatus(version: Long): Unit = if (!isEnding) {
+      val request = Json.mapper.createObjectNode().put("feed", name).put("version", version)
+      bridge.request("status", request).thenAccept { response =>
+        if (!response.path("stopped").asBoolean) {
+          synchronized { reported = PythonStatus.read(response) }
+          StatusPause.execute(() => requestStatus(response.path("version").asLong))
+        }
+      }
+    }
+
     private def read(channel: SocketChannel, out: RowSink): Unit = {
       val stream = new ArrowStream(channel, MaxMessageBytes)
       val schema = stream.schema()
@@ -163,14 +217,22 @@ private[headwater] final class PythonFeed(
     }
 
     private def receive(batch: ArrowStream.Batch, out: RowSink): Boolean = {
-      batch.metadata.get(FailureKey).foreach(what => throw new FeedFailedException(what))
+      batch.metadata.get(FailureKey).foreach(what => throw FeedFailedException.inPython(what))
       val cursor = batch.metadata.get(CursorKey).map(Cursor(index, _))
-      if (batch.rows > 0) heldRows :+= ArrowRows(batch.rows, batch.bytes)
+      cursor.foreach(check)
+      if (batch.rows > 0) heldRows :+= ArrowRows(batch.rows, batch.bytes, None, index, wallClock())
       val isComplete = cursor.nonEmpty || !holdUntilCursor
       val open = !isComplete || cursor.isEmpty && heldRows.isEmpty || out.append(RowGroup(heldRows, cursor))
       if (isComplete) heldRows = Vector.empty
       if (batch.metadata.contains(CaughtUpKey)) reportCaughtUp(out)
       open
+    }
+
+    /** Before its rows are durable: the log would have a cursor that no start can read. */
+    private def check(cursor: Cursor): Unit = Cursor.fault(cursor.json, shardCount).foreach { fault =>
+      throw new FeedFailedException(
+        s"the cursor ${OffsetJson.shorten(cursor.json)} of shard $index is refused: $fault"
+      )
     }
 
     private def reportCaughtUp(out: RowSink): Unit = if (!caughtUpReported.getAndSet(true)) caughtUp(out)
@@ -188,4 +250,19 @@ private[headwater] object PythonFeed {
   private val MaxMessageBytes = 65 << 20
 
   private val OpenTimeout = 30.seconds
+
+  /** A status may change with every row. */
+  private val StatusPause = CompletableFuture.delayedExecutor(200, TimeUnit.MILLISECONDS)
+}
+
+/** The fields of a status that Python sends of a feed, and of a watch. */
+private[headwater] object PythonStatus {
+  def read(status: JsonNode): FeedReport = FeedReport(
+    status.path("state").asText,
+    status.path("restarts").asLong,
+    status.path("badRows").asLong,
+    Option.when(status.hasNonNull("lastError"))(
+      FeedReport.LastError(status.path("lastError").asText, status.path("lastErrorAt").asLong)
+    )
+  )
 }

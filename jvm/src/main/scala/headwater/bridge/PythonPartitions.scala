@@ -1,7 +1,7 @@
 package headwater.bridge
 
 import java.util.Base64
-import java.util.concurrent.CompletableFuture
+import java.util.concurrent.{CompletableFuture, TimeUnit}
 import javax.annotation.concurrent.GuardedBy
 
 import scala.concurrent.duration._
@@ -10,7 +10,7 @@ import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
-import headwater.core.{Json, PartitionKeyType, PartitionedOptions, Uninterruptibly}
+import headwater.core.{Arrivals, Json, PartitionKeyType, PartitionedOptions, Positions, Uninterruptibly}
 import headwater.partition.{PartitionWatch, PythonReader, RunningPartitions}
 import headwater.{BridgeException, FeedFailedException}
 import org.apache.spark.internal.Logging
@@ -22,6 +22,8 @@ private[headwater] final class PythonPartitions private (
     override val watch: PythonPartitionWatch,
     override val reader: PythonReader
 ) extends RunningPartitions {
+
+  override def committed(positions: Positions): Unit = watch.committed(positions)
 
   override def close(deadline: Deadline): Unit = {
     watch.close(deadline)
@@ -37,42 +39,57 @@ private[headwater] object PythonPartitions {
     *   the id of the feed in Python
     * @param offsets
     *   the position of the query
+    * @param badRows
+    *   how many rows did not fit the schema
     */
   def open(
       options: PartitionedOptions,
       openRequest: ObjectNode,
       known: Set[String],
       id: String,
-      offsets: () => Map[String, Long]
+      offsets: () => Map[String, Long],
+      badRows: () => Long
   ): PythonPartitions = {
     val bridge = Bridge.current
-    openRequest.put("failOnDataLoss", options.failOnDataLoss)
+    openRequest
+      .put("failOnDataLoss", options.failOnDataLoss)
+      .put("callTimeoutMs", TimeUnit.NANOSECONDS.toMillis(options.callTimeout))
     options.startFrom.writeTo(openRequest.putObject("startFrom"))
     val knownPartitions = openRequest.putArray("known")
     known.foreach(knownPartitions.add)
     val watch = new PythonPartitionWatch(bridge, id, openRequest)
     val reader = watch.start()
-    bridge.feedStarted(id, () => statusJson(offsets(), watch))
+    bridge.feedStarted(id, () => statusJson(offsets(), badRows(), watch))
     new PythonPartitions(bridge, id, watch, reader)
   }
 
-  private def statusJson(offsets: Map[String, Long], watch: PartitionWatch): ObjectNode = {
+  private def statusJson(offsets: Map[String, Long], badRows: Long, watch: PartitionWatch): ObjectNode = {
     val status = Json.mapper.createObjectNode()
-    val latest = watch.snapshot.fold(Map.empty[String, Long])(_.latest)
+    val snapshot = watch.snapshot
+    val latest = snapshot.fold(Map.empty[String, Long])(_.latest)
     val byPartition = status.putObject("offsets")
-    offsets.foreach { case (partition, offset) => byPartition.put(partition, offset) }
-    status.put(
-      "waitingRows",
-      latest.map { case (p, until) => math.max(0L, until - offsets.getOrElse(p, until)) }.sum
-    )
+    (offsets -- snapshot.fold(Set.empty[String])(_.gone)).foreach { case (partition, offset) =>
+      byPartition.put(partition, offset)
+    }
+    status
+      .put("badRows", badRows)
+      .put(
+        "waitingRows",
+        latest.map { case (p, until) => math.max(0L, until - offsets.getOrElse(p, until)) }.sum
+      )
+      .setAll[ObjectNode](Bridge.arrivals(watch.arrivals))
   }
 }
 
 /** Watches partitions through Python. Python calls the author's code in threads of its own and responds when
   * something has changed; the response is kept here, and the next one requested.
   */
-private[headwater] final class PythonPartitionWatch(bridge: Bridge, feed: String, openRequest: ObjectNode)
-    extends PartitionWatch
+private[headwater] final class PythonPartitionWatch(
+    bridge: Bridge,
+    feed: String,
+    openRequest: ObjectNode,
+    nanoTime: () => Long = () => System.nanoTime()
+) extends PartitionWatch
     with Logging {
   import PythonPartitionWatch._
   import PartitionWatch._
@@ -80,6 +97,8 @@ private[headwater] final class PythonPartitionWatch(bridge: Bridge, feed: String
   @GuardedBy("this") private[this] var current: Option[Snapshot] = None
   @GuardedBy("this") private[this] var failed: Option[Throwable] = None
   @GuardedBy("this") private[this] var closed = false
+  @GuardedBy("this") private[this] var wantsCommits = false
+  @GuardedBy("this") private[this] val arrived = new Arrivals(() => System.nanoTime())
 
   /** Returns the function that reads rows in tasks, when Python has begun to watch. */
   def start(): PythonReader = {
@@ -90,6 +109,7 @@ private[headwater] final class PythonPartitionWatch(bridge: Bridge, feed: String
           s"Python did not begin to watch the partitions within ${OpenTimeout.toSeconds} s"
         )
       )
+    synchronized { wantsCommits = response.path("committed").asBoolean }
     requestPositions(version = 0)
     readerIn(response.path("reader"))
   }
@@ -98,10 +118,24 @@ private[headwater] final class PythonPartitionWatch(bridge: Bridge, feed: String
 
   override def failure: Option[Throwable] = synchronized(failed)
 
+  override def arrivals: Arrivals.Status = synchronized(arrived.status)
+
+  /** Tells the source that Spark has committed a batch, if it wants to know. Does not wait for it. */
+  def committed(positions: Positions): Unit = if (synchronized(wantsCommits && !closed)) {
+    val request = Json.mapper.createObjectNode().put("feed", feed)
+    val offsets = request.putObject("offsets")
+    positions.at.foreach { case (partition, offset) => offsets.put(partition, offset) }
+    bridge.request("committed", request)
+  }
+
   override def awaitComplete(nanos: Long): Boolean = synchronized {
-    val deadline = System.nanoTime() + nanos
-    def left: Long = (deadline - System.nanoTime()) / 1000000
-    while (!current.exists(_.isComplete) && failed.isEmpty && !closed && left > 0) wait(left)
+    val deadline = nanoTime() + nanos
+    def millisLeft: Long = (deadline - nanoTime()) / 1000000
+    var left = millisLeft // read once: wait(0) would wait for ever
+    while (!current.exists(_.isComplete) && failed.isEmpty && !closed && left > 0) {
+      wait(left)
+      left = millisLeft
+    }
     current.exists(_.isComplete)
   }
 
@@ -129,17 +163,25 @@ private[headwater] final class PythonPartitionWatch(bridge: Bridge, feed: String
 
   private def requestPositions(version: Long): Unit = {
     val request = Json.mapper.createObjectNode().put("feed", feed).put("version", version)
-    bridge.request("positions", request).whenComplete((response, error) => received(response, Option(error)))
+    bridge.request("positions", request).whenComplete { (response, error) =>
+      // When Python ends, this JVM usually does as well, and the watch has not failed.
+      if (error != null && !bridge.isConnected)
+        CompletableFuture
+          .delayedExecutor(Bridge.ExitTime.toMillis, TimeUnit.MILLISECONDS, (task: Runnable) => task.run())
+          .execute(() => received(response, Option(error)))
+      else received(response, Option(error))
+    }
   }
 
-  /** Runs in the reader thread of the connection. */
+  /** Runs in the reader thread of the connection, if that is there. */
   private def received(response: JsonNode, error: Option[Throwable]): Unit = {
     val continue = synchronized {
       try {
         error.foreach(throw _)
-        if (response.hasNonNull("failure")) throw new FeedFailedException(response.path("failure").asText)
+        if (response.hasNonNull("failure"))
+          throw FeedFailedException.inPython(response.path("failure").asText)
         val isStopped = response.path("stopped").asBoolean
-        if (!isStopped) current = Some(read(response))
+        if (!isStopped) update(read(response))
         !isStopped && !closed
       } catch {
         case NonFatal(e) =>
@@ -148,6 +190,13 @@ private[headwater] final class PythonPartitionWatch(bridge: Bridge, feed: String
       } finally notifyAll()
     }
     if (continue) requestPositions(response.path("version").asLong)
+  }
+
+  @GuardedBy("this") private def update(next: Snapshot): Unit = {
+    val known = current.fold(Map.empty[String, Long])(_.latest)
+    val rows = next.latest.map { case (p, latest) => math.max(0L, latest - known.getOrElse(p, latest)) }.sum
+    if (rows > 0) arrived.add(rows, bytes = 0)
+    current = Some(next)
   }
 }
 
@@ -182,7 +231,8 @@ private[headwater] object PythonPartitionWatch {
           entry.getValue.path("last").asText
         )
       }
-      .toMap
+      .toMap,
+    PythonStatus.read(response.path("status"))
   )
 
   private def longs(node: JsonNode): Map[String, Long] =

@@ -5,7 +5,7 @@ import javax.annotation.concurrent.GuardedBy
 
 import scala.collection.mutable
 
-import headwater.core.{LostRows, Rows, Slice}
+import headwater.core.{Arrivals, LostRows, Rows, Slice}
 
 /** Holds rows between the feed that appends them and the commit that drops them: in memory, or as an index of
   * rows in files.
@@ -49,6 +49,7 @@ private[headwater] final class Buffer(
   @GuardedBy("lock") private[this] var taken = first - 1
   @GuardedBy("lock") private[this] var latestSeq = first - 1
   @GuardedBy("lock") private[this] var restored = first - 1 // the newest row of an earlier run
+  @GuardedBy("lock") private[this] val arrivals = new Arrivals(nanoTime)
   @GuardedBy("lock") private[this] var addedBytes = 0L
   @GuardedBy("lock") private[this] var blockedNanos = 0L
   @GuardedBy("lock") private[this] var blockedSince = 0L
@@ -67,7 +68,9 @@ private[headwater] final class Buffer(
       val until = from + rowsThatFit(rows, from)
       if (until == from) awaitRoom()
       else {
-        add(Slice(rows, from, until))
+        val slice = Slice(rows, from, until)
+        add(slice)
+        arrivals.add(slice.count.toLong, slice.byteSize)
         from = until
       }
     }
@@ -78,6 +81,14 @@ private[headwater] final class Buffer(
   def restore(rows: Rows): Unit = locked {
     add(Slice.whole(rows))
     restored = latestSeq
+  }
+
+  /** Adds rows that an earlier run has lost, like [[restore]]. */
+  def restore(lost: LostRows): Unit = locked {
+    chunks += Chunk(latestSeq + 1, lost.last, Left(lost.why), addedBytes, nanoTime())
+    latestSeq = lost.last
+    restored = latestSeq
+    addedOrClosed.signalAll()
   }
 
   /** Whether the buffer ever had a row. */
@@ -91,6 +102,15 @@ private[headwater] final class Buffer(
 
   /** A feed is waiting for room. */
   def isBlocked: Boolean = locked(blocked)
+
+  /** Counts as a feed that waits for room. For rows that cannot be stored yet, so that nobody waits for them. */
+  def whileBlocked[T](wait: => T): T = {
+    locked(beginBlocked())
+    try wait
+    finally locked(endBlocked())
+  }
+
+  def isClosed: Boolean = locked(closed)
 
   /** The furthest end of a window that begins at `start` and respects both limits; `start` when no row is beyond
     * it. One row is always allowed, whatever its size: otherwise the stream would stop before it for ever.
@@ -110,14 +130,19 @@ private[headwater] final class Buffer(
     require(end <= latestSeq, s"the window ($start, $end] ends beyond the latest row, $latestSeq")
     val from = math.max(start + 1, firstHeld)
     val slices = Vector.newBuilder[Slice]
+    val lost = Vector.newBuilder[LostRows]
     if (from <= end) {
       var i = indexOf(from)
       while (i < chunks.length && chunks(i).first <= end) {
-        slices += chunks(i).between(from, end)
+        val chunk = chunks(i)
+        chunk.rows match {
+          case Right(slice) => slices += chunk.part(slice, from, end)
+          case Left(why) => lost += LostRows(math.max(from, chunk.first), math.min(end, chunk.last), why)
+        }
         i += 1
       }
     }
-    Window(slices.result(), goneUpTo = math.max(start, math.min(firstHeld - 1, end)))
+    Window(slices.result(), lost.result(), goneUpTo = math.max(start, math.min(firstHeld - 1, end)))
   }
 
   /** A batch has taken all rows up to `end`: they no longer count against the cap. */
@@ -181,7 +206,8 @@ private[headwater] final class Buffer(
       latest = latestSeq,
       readRows = latestSeq - restored,
       blockedNanos = blockedNanos + (if (blockedAppends > 0) now - blockedSince else 0L),
-      lagNanos = if (waiting == 0) 0L else now - chunks(indexOf(taken + 1)).addedAt
+      lagNanos = if (waiting == 0) 0L else now - chunks(indexOf(taken + 1)).addedAt,
+      arrivals = arrivals.status
     )
   }
 
@@ -213,18 +239,24 @@ private[headwater] final class Buffer(
   }
 
   @GuardedBy("lock") private def awaitRoom(): Unit = {
+    beginBlocked()
+    try roomOrClosed.await()
+    finally endBlocked()
+  }
+
+  @GuardedBy("lock") private def beginBlocked(): Unit = {
     if (blockedAppends == 0) blockedSince = nanoTime()
     blockedAppends += 1
     blockedOrFinished.signalAll()
-    try roomOrClosed.await()
-    finally {
-      blockedAppends -= 1
-      if (blockedAppends == 0) blockedNanos += nanoTime() - blockedSince
-    }
+  }
+
+  @GuardedBy("lock") private def endBlocked(): Unit = {
+    blockedAppends -= 1
+    if (blockedAppends == 0) blockedNanos += nanoTime() - blockedSince
   }
 
   @GuardedBy("lock") private def add(slice: Slice): Unit = {
-    chunks += Chunk(latestSeq + 1, slice, addedBytes, nanoTime())
+    chunks += Chunk(latestSeq + 1, latestSeq + slice.count, Right(slice), addedBytes, nanoTime())
     latestSeq += slice.count
     addedBytes += slice.byteSize
     addedOrClosed.signalAll()
@@ -270,20 +302,10 @@ private[headwater] object Buffer {
   /** The rows of a window, of which those up to and including `goneUpTo` are gone. Nothing is gone when
     * `goneUpTo` is its start.
     */
-  final case class Window(slices: Vector[Slice], goneUpTo: Long) {
+  final case class Window(slices: Vector[Slice], lost: Vector[LostRows], goneUpTo: Long) {
 
     /** The number of rows, without lost ones. */
-    def count: Long = slices.iterator.filterNot(_.rows.isInstanceOf[LostRows]).map(_.count.toLong).sum
-
-    /** The lost ranges `(after, upTo]` within it, and why. */
-    def lost: Vector[(Long, Long, String)] = {
-      var before = goneUpTo
-      slices.flatMap { slice =>
-        val range = (before, before + slice.count)
-        before = range._2
-        Option(slice.rows).collect { case LostRows(_, why) => (range._1, range._2, why) }
-      }
-    }
+    def count: Long = slices.iterator.map(_.count.toLong).sum
   }
 
   /** @param lagNanos how long the oldest waiting row has waited */
@@ -293,22 +315,30 @@ private[headwater] object Buffer {
       latest: Long,
       readRows: Long,
       blockedNanos: Long,
-      lagNanos: Long
+      lagNanos: Long,
+      arrivals: Arrivals.Status
   )
 
-  private final case class Chunk(first: Long, slice: Slice, bytesBefore: Long, addedAt: Long) {
-    def last: Long = first + slice.count - 1
+  /** @param rows or why they are lost */
+  private final case class Chunk(
+      first: Long,
+      last: Long,
+      rows: Either[String, Slice],
+      bytesBefore: Long,
+      addedAt: Long
+  ) {
+    def bytesUpTo(seq: Long): Long = bytesBefore + rows.fold(
+      _ => 0L,
+      slice =>
+        slice.rows.bytesOfFirst(slice.from + (seq - first + 1).toInt) - slice.rows.bytesOfFirst(slice.from)
+    )
 
-    def bytesUpTo(seq: Long): Long = {
-      val rows = slice.rows
-      bytesBefore + rows.bytesOfFirst(slice.from + (seq - first + 1).toInt) - rows.bytesOfFirst(slice.from)
-    }
-
-    def between(from: Long, end: Long): Slice =
+    def part(slice: Slice, from: Long, end: Long): Slice =
       Slice(
         slice.rows,
         slice.from + math.max(0L, from - first).toInt,
-        slice.until - math.max(0L, last - end).toInt
+        slice.until - math.max(0L, last - end).toInt,
+        math.max(from, first)
       )
   }
 }

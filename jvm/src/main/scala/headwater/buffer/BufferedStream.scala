@@ -7,7 +7,7 @@ import scala.concurrent.duration._
 
 import headwater.core._
 import headwater.task.PlannedRows
-import headwater.{FeedFailedException, InvalidOffsetException}
+import headwater.{BridgeException, FeedFailedException, InvalidOffsetException}
 import org.apache.spark.internal.Logging
 
 /** A running feed as a stream: its rows wait in a [[Store]] until their batch is committed.
@@ -18,6 +18,10 @@ import org.apache.spark.internal.Logging
   *   creates the feed for a store
   * @param rowsLostInTasks
   *   how many rows tasks found damaged and skipped
+  * @param afterTasks
+  *   calls a function when tasks that Spark has cancelled no longer look for their rows
+  * @param shards
+  *   how many feeds run side by side
   */
 private[headwater] final class BufferedStream(
     override val name: String,
@@ -26,7 +30,9 @@ private[headwater] final class BufferedStream(
     openStore: Option[SeqOffset] => Store,
     newFeed: Store => Feed,
     rowsLostInTasks: () => Long,
-    nanoTime: () => Long = () => System.nanoTime()
+    nanoTime: () => Long = () => System.nanoTime(),
+    afterTasks: (() => Unit) => Unit = PlannedRows.afterTasks,
+    shards: Int = 1
 ) extends RowStream[StoredBatch]
     with Logging {
   import BufferedStream._
@@ -41,6 +47,7 @@ private[headwater] final class BufferedStream(
   @GuardedBy("this") private[this] var fixedEnd: Option[Long] = None
   @GuardedBy("this") private[this] var lastBatchAt = nanoTime()
   @GuardedBy("this") private[this] var rowsInBatch = 0L
+  @GuardedBy("this") private[this] var liveBuffer: Option[LiveBuffer] = None
 
   override def open(known: Position): Unit = synchronized {
     if (started.isEmpty) {
@@ -52,10 +59,13 @@ private[headwater] final class BufferedStream(
     }
   }
 
-  override def parse(json: String): SeqOffset = {
-    val offset = SeqOffset.parse(json)
-    OffsetJson.checkSource(offset.source, name, json)
-    offset
+  /** Of the rows in the store. */
+  def run: String = running.store.run
+
+  override def parse(json: String): Position = {
+    val (source, position) = SeqOffset.position(json)
+    OffsetJson.checkSource(source, name, json)
+    position
   }
 
   override def latest(position: Position, limit: Admission): Option[StreamOffset] = {
@@ -78,61 +88,66 @@ private[headwater] final class BufferedStream(
 
   override def fixEnd(): Unit = synchronized { forAvailableNow = true }
 
-  override def plan(position: Position, end: StreamOffset): StoredBatch = {
+  override def plan(position: Position, end: Position): StoredBatch = {
     val from = seqOf(position)
-    val to = seqOffset(end)
-    if (to.seq < from)
+    val to = seqOf(end)
+    if (to < from)
       throw new InvalidOffsetException(
         s"Source '$name' was asked for a batch that ends before it begins: from $position to $end"
       )
     val store = running.store
+    val otherRun = offsetOf(end).filter(_.run != store.run)
     val window =
-      if (to.run == store.run) store.buffer.read(from, to.seq)
-      else Buffer.Window(Vector.empty, goneUpTo = to.seq)
-    store.buffer.take(to.seq)
+      if (otherRun.isEmpty) store.buffer.read(from, to)
+      else Buffer.Window(Vector.empty, Vector.empty, goneUpTo = to)
+    store.buffer.take(to)
     val goneUpTo = window.goneUpTo // not the window itself: the plan must not hold its rows
     val lost = window.lost
     val rowsId = PlannedRows.put(window.slices)
     synchronized {
-      planned = planned :+ (to.seq -> rowsId)
+      planned = planned :+ (to -> rowsId)
       lastBatchAt = nanoTime()
       rowsInBatch = window.count
     }
     if (synchronized(stopped)) dropPlanned(upTo = Long.MaxValue)
     StoredBatch(
       rowsId,
+      store.run,
       needsHadoop = window.slices.exists(_.rows.needsHadoop),
       reportLosses = () => {
-        if (goneUpTo > from) dataLoss.report(from, goneUpTo, lossReason(to, store))
-        lost.foreach { case (after, upTo, why) => dataLoss.report(after, upTo, why) }
+        if (goneUpTo > from) dataLoss.report(from, goneUpTo, lossReason(otherRun, store))
+        lost.foreach(rows => dataLoss.report(rows.first - 1, rows.last, rows.why))
       }
     )
   }
 
-  override def live(position: Position): LiveRows = new LiveRows {
-    private[this] val buffer = running.store.buffer
-    private[this] var read = seqOf(position)
-
-    override def await(timeout: FiniteDuration): Seq[Slice] = {
-      val end = buffer.awaitBeyond(read, timeout.toNanos)
-      val window = buffer.read(read, end)
-      if (window.goneUpTo > read)
-        dataLoss.report(read, window.goneUpTo, "they were dropped when a later batch was committed")
-      buffer.take(end)
-      read = end
-      window.slices
+  override def live: LiveBatches = {
+    val store = running.store
+    synchronized {
+      liveBuffer.getOrElse {
+        val live = new LiveBuffer(
+          store,
+          shards,
+          seqOf,
+          seq => if (seq < 0) Beginning else offsetIn(store, seq),
+          () => failure,
+          dataLoss,
+          count => synchronized { rowsInBatch = count }
+        )
+        liveBuffer = Some(live)
+        live
+      }
     }
   }
 
-  override def commit(end: StreamOffset): Unit = {
-    val to = seqOffset(end)
+  override def commit(end: Position): Unit = offsetOf(end).foreach { to =>
     val store = running.store
     val buffer = store.buffer
     if (to.seq > buffer.latest)
       throw new InvalidOffsetException(
         s"Source '$name' was told to commit $end, but its latest row is ${buffer.latest}. Nothing was dropped."
       )
-    if (to.seq + 1 < buffer.firstNotDropped && to.run == store.run)
+    if (to.seq + 1 < buffer.firstNotDropped && to.run == store.run && synchronized(liveBuffer.isEmpty))
       logWarning(s"$description: commit of $end after a later one, ignored")
     store.commit(to.seq)
     dropPlanned(upTo = to.seq)
@@ -141,17 +156,20 @@ private[headwater] final class BufferedStream(
   /** A failure of the feed counts only after all rows before it can be read. */
   override def failure: Option[Throwable] = synchronized(started).flatMap { case Running(store, thread) =>
     val feedFailure = thread.failure.filter(_ => store.isFlushed)
-    store.failure.orElse(feedFailure.map { e =>
-      val what = if (e.isInstanceOf[FeedFailedException]) e.getMessage else e.toString
-      new FeedFailedException(s"The feed of source '$name' failed: $what", e)
+    store.failure.orElse(feedFailure.map {
+      case e @ (_: FeedFailedException | _: BridgeException) if e.getCause == null =>
+        FeedFailedException.inPython(s"The feed of source '$name' failed: ${e.getMessage}")
+      case e => new FeedFailedException(s"The feed of source '$name' failed: $e", e)
     })
   }
 
   override def metrics: Map[String, String] = {
     val (running, inBatch) = synchronized((started, rowsInBatch))
     val status = running.map(_.store.buffer.status)
+    val report = running.fold(FeedReport.Starting)(_.thread.report)
+    val arrivals = status.fold(Arrivals.NoRows)(_.arrivals)
     def of(value: Buffer.Status => Long): Long = status.fold(0L)(value)
-    (running.fold(Map.empty[String, Long])(_.store.metrics) ++ Map(
+    val counts = (running.fold(Map.empty[String, Long])(_.store.metrics) ++ Map(
       "rowsInBatch" -> inBatch,
       "rowsRead" -> of(_.readRows),
       "rowsLost" -> (dataLoss.rows + rowsLostInTasks()),
@@ -160,19 +178,29 @@ private[headwater] final class BufferedStream(
       "blockedMs" -> NANOSECONDS.toMillis(of(_.blockedNanos)),
       "lagMs" -> NANOSECONDS.toMillis(of(_.lagNanos))
     )).map { case (name, value) => name -> value.toString }
+    counts ++ report.metrics ++ FeedReport.metrics(arrivals) +
+      ("bytesPerSecond" -> FeedReport.rate(arrivals.bytesPerSecond))
   }
 
+  /** The tasks of a running batch are cancelled before or after this call. Until they have ended they find their rows:
+    * rows that are missing would be data loss.
+    */
   override def stop(deadline: Deadline): Unit = {
-    val running = synchronized {
+    val (running, rowsInUse) = synchronized {
       stopped = true
-      started
+      val rowsInUse = planned
+      planned = Vector.empty
+      (started, rowsInUse)
     }
-    dropPlanned(upTo = Long.MaxValue)
+    rowsInUse.foreach { case (_, rowsId) => PlannedRows.stop(rowsId) }
     running.foreach { case Running(store, thread) =>
       if (!thread.stop(deadline - CloseTime))
         logWarning(s"$description: the feed's thread did not end in time")
+      rowsInUse.lastOption.foreach { case (end, _) => logStoppedBatch(store, end) }
       store.close(deadline, synchronized(forAvailableNow))
     }
+    if (rowsInUse.nonEmpty)
+      afterTasks(() => rowsInUse.foreach { case (_, rowsId) => PlannedRows.drop(rowsId) })
   }
 
   private def running: Running =
@@ -201,6 +229,14 @@ private[headwater] final class BufferedStream(
     rows < limit.minRows && waited < limit.maxDelayNanos && !availableNow && !thread.isFinished && !buffer.isBlocked
   }
 
+  /** Whether Spark has finished the batch is not known here: it says so only with the next one. */
+  private def logStoppedBatch(store: Store, end: Long): Unit = {
+    val rows =
+      s"$description: stopped; the rows ${store.buffer.firstNotDropped} to $end are in a batch that is not committed"
+    if (store.durability == Durability.Log) logInfo(s"$rows. They are kept for the next start")
+    else logInfo(s"$rows. They are gone with the memory")
+  }
+
   private def dropPlanned(upTo: Long): Unit = {
     val done = synchronized {
       val (done, open) = planned.partition { case (end, _) => end <= upTo }
@@ -210,24 +246,20 @@ private[headwater] final class BufferedStream(
     done.foreach { case (_, rowsId) => PlannedRows.drop(rowsId) }
   }
 
-  private def lossReason(end: SeqOffset, store: Store): String =
-    if (end.run == store.run) "they were dropped when a later batch was committed"
-    else
+  private def lossReason(otherRun: Option[SeqOffset], store: Store): String =
+    otherRun.fold("they were dropped when a later batch was committed")(end =>
       s"they were in the ${end.durability.name} of run ${end.run}, which is over (this is run ${store.run})"
+    )
 
   private def offsetIn(store: Store, seq: Long): SeqOffset = SeqOffset(name, store.run, seq, store.durability)
 
   private def offsetOf(position: Position): Option[SeqOffset] = position match {
     case Beginning => None
-    case offset: StreamOffset => Some(seqOffset(offset))
+    case ours: SeqOffset => Some(ours)
+    case other: StreamOffset => offsetOf(parse(other.json))
   }
 
   private def seqOf(position: Position): Long = offsetOf(position).fold(BeforeFirst)(_.seq)
-
-  private def seqOffset(offset: StreamOffset): SeqOffset = offset match {
-    case ours: SeqOffset => ours
-    case other => parse(other.json)
-  }
 }
 
 private[headwater] object BufferedStream {
@@ -244,9 +276,11 @@ private[headwater] object BufferedStream {
   *
   * @param rowsId
   *   the id of the rows in [[PlannedRows]]
+  * @param run
+  *   that the rows belong to
   * @param needsHadoop
   *   some of them are in files on a Hadoop file system
   * @param reportLosses
   *   to be called on the driver when the batch runs
   */
-final case class StoredBatch(rowsId: Long, needsHadoop: Boolean, reportLosses: () => Unit)
+final case class StoredBatch(rowsId: Long, run: String, needsHadoop: Boolean, reportLosses: () => Unit)

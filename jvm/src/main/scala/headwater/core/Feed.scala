@@ -16,6 +16,9 @@ trait Feed {
     * interrupted afterwards. The call may come before or after [[run]], and must return by the deadline.
     */
   def close(deadline: Deadline): Unit
+
+  /** What it reports of itself; None if there is nothing beside whether it runs. Never blocks. */
+  def report: Option[FeedReport] = None
 }
 
 /** Where a feed puts its rows. Thread-safe. */

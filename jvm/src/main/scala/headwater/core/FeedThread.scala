@@ -1,5 +1,6 @@
 package headwater.core
 
+import java.util.concurrent.CompletableFuture
 import javax.annotation.concurrent.GuardedBy
 
 import scala.concurrent.duration._
@@ -14,7 +15,9 @@ private[headwater] final class FeedThread(feed: Feed, store: Store, name: String
   @GuardedBy("this") private[this] var running = true
   @GuardedBy("this") private[this] var caughtUpReported = false
   @GuardedBy("this") private[this] var error: Option[Throwable] = None
+  @GuardedBy("this") private[this] var failedAt = 0L
   @GuardedBy("this") private[this] var stopping = false
+  private[this] val closed = new CompletableFuture[Unit]
 
   private[this] val thread = new Thread(() => run(), name)
   thread.setDaemon(true)
@@ -25,6 +28,16 @@ private[headwater] final class FeedThread(feed: Feed, store: Store, name: String
 
   /** No row will come soon: the feed has finished, or reported that it has caught up. */
   def isCaughtUp: Boolean = synchronized(!running || caughtUpReported)
+
+  /** Never blocks. */
+  def report: FeedReport = feed.report.getOrElse {
+    synchronized {
+      FeedReport(
+        if (error.nonEmpty) "failed" else if (running) "running" else "ended",
+        lastError = error.map(e => FeedReport.LastError(e.toString, failedAt))
+      )
+    }
+  }
 
   /** The exception of the feed. An exception after [[stop]] is a consequence of the stop and does not count. */
   def failure: Option[Throwable] = synchronized(error)
@@ -42,10 +55,12 @@ private[headwater] final class FeedThread(feed: Feed, store: Store, name: String
       !alreadyStopping
     }
     store.buffer.close()
-    if (first) {
+    if (first)
       try feed.close(deadline - FeedThread.EndTime)
       catch { case NonFatal(e) => logWarning(s"$name: closing the feed failed", e) }
-    }
+      finally closed.complete(())
+    else
+      Uninterruptibly.get(closed, deadline) // a stop has returned when the feed has ended, whoever stops it
     thread.interrupt()
     Uninterruptibly.join(thread, deadline)
     !thread.isAlive
@@ -74,7 +89,8 @@ private[headwater] final class FeedThread(feed: Feed, store: Store, name: String
     if (stopping) logDebug(s"$name: ended while stopping", e)
     else {
       error = Some(e)
-      logError(s"$name: the feed failed", e)
+      failedAt = System.currentTimeMillis()
+      logDebug(s"$name: the feed failed", e) // Spark logs it when it fails the query
     }
   }
 }

@@ -15,6 +15,7 @@ private[headwater] final case class PartitionedOptions(
     limits: Limits,
     availableNowWait: Long,
     failOnDataLoss: Boolean,
+    callTimeout: Long,
     python: PythonOptions
 )
 
@@ -34,6 +35,7 @@ private[headwater] object PartitionedOptions {
       Limits.read(options),
       options.get[Long]("availableNowWait"),
       options.get[Boolean]("failOnDataLoss"),
+      options.get[Long]("callTimeout"),
       PythonOptions.read(options)
     )
   }

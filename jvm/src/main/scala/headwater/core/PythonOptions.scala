@@ -6,7 +6,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 import headwater.InvalidOptionException
 
 /** The options of every source written in Python, beside [[BufferedOptions]]. Python acts on all of them except
-  * `concurrency`. `linger` is in nanoseconds.
+  * `concurrency` and `ackOn`. `linger` is in nanoseconds.
   */
 private[headwater] final case class PythonOptions(
     concurrency: Int,
@@ -15,7 +15,8 @@ private[headwater] final case class PythonOptions(
     onBadRow: String,
     linger: Long,
     batchRows: Long,
-    startCursor: Option[String]
+    startCursor: Option[String],
+    ackOn: String
 ) {
 
   /** How many times in a row the author's code may fail before the query fails. */
@@ -40,12 +41,17 @@ private[headwater] object PythonOptions {
       onBadRow = options.get[String]("onBadRow"),
       linger = options.get[Long]("linger"),
       batchRows = options.get[Long]("batchRows"),
-      startCursor = options.find[String]("startCursor")
+      startCursor = options.find[String]("startCursor"),
+      ackOn = options.get[String]("ackOn")
     )
     if (parsed.maxRestarts.nonEmpty && parsed.onError != "restart")
       throw new InvalidOptionException(
         s"Option 'maxRestarts' is '${parsed.maxRestarts.get}', and 'onError' is '${parsed.onError}': set onError to " +
           "restart, or leave maxRestarts out."
+      )
+    for (cursor <- parsed.startCursor; fault <- Cursor.fault(Cursor.jsonOf(cursor), parsed.concurrency))
+      throw new InvalidOptionException(
+        s"Option 'startCursor' is '${OffsetJson.shorten(cursor)}', which cannot be a cursor: $fault."
       )
     parsed
   }

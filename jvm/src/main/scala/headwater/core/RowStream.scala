@@ -37,7 +37,7 @@ private[headwater] trait RowStream[Plan] {
     * @throws InvalidOffsetException
     *   when this is not an offset, or an offset of another source
     */
-  def parse(json: String): StreamOffset
+  def parse(json: String): Position
 
   /** The end of the next batch after `from`; None while there is no batch.
     *
@@ -55,13 +55,13 @@ private[headwater] trait RowStream[Plan] {
   def fixEnd(): Unit
 
   /** The rows of `(from, to]`: always the same rows for the same pair, after a restart too. */
-  def plan(from: Position, to: StreamOffset): Plan
+  def plan(from: Position, to: Position): Plan
 
-  /** Rows as they arrive, without batches, for a reader that waits for them. */
-  def live(from: Position): LiveRows
+  /** Rows as they arrive, for real-time mode. */
+  def live: LiveBatches
 
   /** Spark will not ask again for the rows up to `to`. */
-  def commit(to: StreamOffset): Unit
+  def commit(to: Position): Unit
 
   /** Why no more rows come. */
   def failure: Option[Throwable]
@@ -83,9 +83,44 @@ private[headwater] trait StreamOffset extends Position {
   def json: String
 }
 
-/** Reads a stream without batches. For one thread. */
-private[headwater] trait LiveRows {
+/** Reads a stream in real-time mode: rows are handed on as they arrive, and the end of a batch is known when it is over.
+  * There is a reader for each shard, in a task of its own. Thread-safe.
+  */
+private[headwater] trait LiveBatches extends LiveRows {
 
-  /** The rows since the last call; waits for the first of them. Empty if none arrived in time. */
-  def await(timeout: FiniteDuration): Seq[Slice]
+  /** A batch begins.
+    *
+    * @return
+    *   for each reader, the seq after which it begins
+    */
+  def begin(start: Position): IndexedSeq[Long]
+
+  /** The batch is over.
+    *
+    * @param positions
+    *   up to which seq each reader has handed on the rows of its shard
+    * @return
+    *   the end of the batch
+    */
+  def end(positions: IndexedSeq[Long]): Position
 }
+
+/** What a reader of a stream in real-time mode calls, in a task. */
+trait LiveRows {
+
+  /** The next rows after `after`, of all shards; waits for the first of them.
+    *
+    * @param after
+    *   the reader has handed on all rows of its shard up to this seq
+    * @throws FeedFailedException
+    *   when the source failed and all rows before the failure were read
+    */
+  def await(shard: Int, after: Long, timeout: FiniteDuration): ArrivedRows
+}
+
+/** @param slices
+  *   empty if no row arrived in time
+  * @param end
+  *   the seq of the last row that was looked at
+  */
+final case class ArrivedRows(slices: Seq[Slice], end: Long)

@@ -33,6 +33,25 @@ object SeqOffset {
   def isName(text: String): Boolean = text.matches("[A-Za-z][A-Za-z0-9_]{0,63}")
   def isRun(text: String): Boolean = text.matches("[0-9a-f]{16}")
 
+  /** The position before the first row, for interfaces of Spark that need an offset there. A promise as well: any
+    * adapter may read what another one wrote. It has no run, since no store was opened yet.
+    */
+  def beginning(source: String): String = s"""{"v":$FormatVersion,"source":"$source","seq":-1}"""
+
+  /** The source, and [[Beginning]] or the offset.
+    *
+    * @throws InvalidOffsetException
+    *   states what is wrong with the string
+    */
+  def position(json: String): (String, Position) = json match {
+    case BeforeFirst(source) if json == beginning(source) => (source, Beginning)
+    case _ =>
+      val offset = parse(json)
+      (offset.source, offset)
+  }
+
+  private val BeforeFirst = """\{"v":1,"source":"([A-Za-z][A-Za-z0-9_]{0,63})","seq":-1\}""".r
+
   private val fields = Seq("v", "source", "run", "seq", "durability")
 
   /** Accepts exactly what [[SeqOffset.json]] writes.

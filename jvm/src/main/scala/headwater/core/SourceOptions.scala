@@ -72,6 +72,10 @@ private[headwater] object SourceOptions {
     original.partition { case (name, _) => ours(normalize(name)) }
   }
 
+  /** The options of both; those in `over` win. */
+  def overlay(base: Map[String, String], over: Map[String, String]): Map[String, String] =
+    split(base, over.keys.toSeq)._2 ++ over
+
   /** Parses the value of an option; `allowed` completes the error message "it must be …". */
   final case class OptionType[T](allowed: String)(val parse: String => Option[T])
 

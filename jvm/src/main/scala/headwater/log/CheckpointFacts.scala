@@ -9,17 +9,9 @@ import scala.util.Try
 import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.core.JsonProcessingException
-import headwater.core.{
-  Durability,
-  PartitionKeyType,
-  Positions,
-  SeqOffset,
-  StoredRows,
-  StreamOffset,
-  VectorOffset
-}
+import headwater.core.{Durability, PartitionKeyType, Positions, SeqOffset, StreamOffset, VectorOffset}
 import headwater.partition.StartPositions
-import headwater.partition.StartPositions.StartFile
+import headwater.partition.StartPositions.{IncompleteFileException, StartFile}
 
 /** What a checkpoint contains: the progress that Spark records, and beside it the logs and the start positions of
   * headwater's sources.
@@ -152,13 +144,17 @@ private[log] object LogFacts {
         Finding(Finding.Ignored, name, 0, s"the manifest was not written to its end: $chosen counts")
       }
     }
-    val findings = manifest.flatMap(_.left.toOption) ++ missing ++ unfinished ++ scan.account.findings
+    val cut = manifest.flatMap(_.toOption).filter(_.next > scan.next).map { manifest =>
+      val what = s"rows up to ${manifest.next - 1} were durable when the manifest was written"
+      Finding(Finding.Damage, manifest.name, 0, what, Some((scan.next, Some(manifest.next - 1))))
+    }
+    val findings = manifest.flatMap(_.left.toOption) ++ missing ++ unfinished ++ scan.account.findings ++ cut
     LogFacts(manifest.flatMap(_.toOption), scan, rangesOf(scan), findings.toVector)
   }
 
   private def rangesOf(scan: LogScan): Vector[(Long, Long)] =
     scan.rows
-      .collect { case (first, stored: StoredRows) => (first, first + stored.count - 1) }
+      .map { case (first, stored) => (first, first + stored.count - 1) }
       .foldLeft(Vector.empty[(Long, Long)]) {
         case (before :+ ((first, last)), (next, end)) if next == last + 1 => before :+ ((first, end))
         case (before, range) => before :+ range
@@ -277,7 +273,7 @@ private[log] object CheckpointFacts {
           )
       } catch {
         case e @ (_: NoSuchFileException | _: FileNotFoundException) => throw e
-        case e: IOException if name == names.last =>
+        case e: IncompleteFileException if name == names.last =>
           finding(Finding.Torn, s"the start positions were not written to their end: ${firstLine(e)}")
         case NonFatal(e) => finding(Finding.Damage, s"the start positions cannot be read: ${firstLine(e)}")
       }

@@ -40,6 +40,7 @@ private[headwater] final class HadoopFiles(folder: Path, conf: Configuration)
 
     override def write(bytes: Array[Byte]): Unit = out.write(bytes)
     override def sync(): Unit = out.close()
+    override def truncate(length: Long): Unit = () // each sync group is a file, which is deleted
     override def close(): Unit = out.close()
   }
 

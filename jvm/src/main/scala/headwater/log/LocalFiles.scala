@@ -3,12 +3,15 @@ package headwater.log
 import java.io.{Closeable, IOException, RandomAccessFile}
 import java.nio.ByteBuffer
 import java.nio.channels.FileChannel
-import java.nio.file.{Files, NoSuchFileException, Path, StandardCopyOption, StandardOpenOption}
-import java.util.concurrent.ConcurrentHashMap
+import java.nio.file.{Files, FileSystemException, LinkOption, Path, StandardCopyOption, StandardOpenOption}
+import java.nio.file.attribute.BasicFileAttributes
 
 import scala.concurrent.duration._
 import scala.jdk.CollectionConverters._
 import scala.util.Using
+import scala.util.control.NonFatal
+
+import headwater.core.FileLock
 
 /** A folder on a local disk, to be read. Nothing is created. */
 private[headwater] class LocalFolder(folder: Path) extends LogFolder {
@@ -33,18 +36,20 @@ private[headwater] class LocalFolder(folder: Path) extends LogFolder {
 private[headwater] final class LocalFiles(folder: Path, durable: Boolean)
     extends LocalFolder(folder)
     with LogFiles {
-  import LocalFiles.LockTimeout
+  import LocalFiles._
 
-  createFolder(folder)
+  withPath(folder)(createFolder(folder))
 
-  override def writeAtomically(name: String, bytes: Array[Byte]): Unit = {
+  override def writeAtomically(name: String, bytes: Array[Byte]): Unit = withPath(folder.resolve(name)) {
     val temporary = folder.resolve(s"$name.tmp")
     Files.deleteIfExists(temporary)
-    Using.resource(newFile(temporary)) { out =>
-      writeFully(out, bytes)
-      if (durable) out.force(true)
-    }
-    Files.move(temporary, folder.resolve(name), StandardCopyOption.ATOMIC_MOVE)
+    try {
+      Using.resource(newFile(temporary)) { out =>
+        writeFully(out, bytes)
+        if (durable) out.force(true)
+      }
+      Files.move(temporary, folder.resolve(name), StandardCopyOption.ATOMIC_MOVE)
+    } catch { case NonFatal(e) => Files.deleteIfExists(temporary); throw e }
     syncFolder(folder)
   }
 
@@ -60,13 +65,15 @@ private[headwater] final class LocalFiles(folder: Path, durable: Boolean)
       isNameDurable = true
     }
 
+    override def truncate(length: Long): Unit = out.truncate(length)
     override def close(): Unit = out.close()
   }
 
   override def delete(name: String): Unit = Files.deleteIfExists(folder.resolve(name))
 
   override def sync(name: String): Unit = if (durable) {
-    Using.resource(FileChannel.open(folder.resolve(name), StandardOpenOption.WRITE))(_.force(true))
+    val file = checkRegular(folder.resolve(name))
+    Using.resource(FileChannel.open(file, StandardOpenOption.WRITE, LinkOption.NOFOLLOW_LINKS))(_.force(true))
     syncFolder(folder)
   }
 
@@ -74,17 +81,21 @@ private[headwater] final class LocalFiles(folder: Path, durable: Boolean)
 
   override def canAppend: Boolean = true
 
-  /** The operating system's lock ends with its process, so a restart after kill -9 finds none. It also ends when
-    * the process closes any handle of that file, so other queries of this process must not even open it.
-    */
+  override def space: Option[LogFiles.Space] = {
+    val disk = folder.toFile // Files.getFileStore fails where the mount is not visible, as in a chroot
+    Option(disk.getTotalSpace).filter(_ > 0).map(LogFiles.Space(disk.getUsableSpace, _))
+  }
+
   override def lock(): Closeable = {
     val path = folder.toRealPath().resolve("lock")
+    if (Files.exists(path, LinkOption.NOFOLLOW_LINKS)) checkRegular(path)
     // The owner may be about to end, and a stopped query may still be writing.
     val deadline = LockTimeout.fromNow
-    var lock = LocalFiles.lock(path)
+    def tryLock() = withPath(path)(FileLock.tryLock(path))
+    var lock = tryLock()
     while (lock.isLeft && deadline.hasTimeLeft()) {
       Thread.sleep(20)
-      lock = LocalFiles.lock(path)
+      lock = tryLock()
     }
     lock.fold(
       who => throw new IOException(s"$path is locked by $who: one query at a time may use a checkpoint"),
@@ -117,35 +128,34 @@ private[headwater] final class LocalFiles(folder: Path, durable: Boolean)
 
 private[headwater] object LocalFiles {
 
-  /** Files that this process has locked. */
-  private[this] val locked = ConcurrentHashMap.newKeySet[Path]()
-
-  /** Takes the lock, or returns who has it. */
-  private def lock(path: Path): Either[String, Closeable] =
-    if (!locked.add(path)) Left("another query of this application")
-    else {
-      var taken = false
-      try {
-        val file = FileChannel.open(path, StandardOpenOption.CREATE, StandardOpenOption.WRITE)
-        try taken = file.tryLock() != null
-        finally if (!taken) file.close()
-        if (!taken) Left("another process")
-        else
-          Right { () =>
-            if (file.isOpen) {
-              file.close()
-              locked.remove(path)
-              ()
-            }
-          }
-      } finally if (!taken) locked.remove(path)
-    }
   private val LockTimeout = 3.seconds
+
+  /** Names the path where the disk is full: the operating system does not. */
+  private def withPath[T](path: Path)(body: => T): T =
+    try body
+    catch {
+      case e: IOException if LogFiles.isFull(e) =>
+        val full = new FileSystemException(
+          path.toString,
+          null,
+          "No space left on device. Free space on this disk, then start the query again"
+        )
+        full.initCause(e)
+        throw full
+    }
+
+  /** Only regular files belong in the folder of a log. To open a named pipe would block, and a link may lead to a file
+    * without end.
+    */
+  private def checkRegular(path: Path): Path = {
+    val attributes = Files.readAttributes(path, classOf[BasicFileAttributes], LinkOption.NOFOLLOW_LINKS)
+    if (!attributes.isRegularFile) throw new FileSystemException(path.toString, null, "Not a regular file")
+    path
+  }
 
   /** Not a channel: an interrupt would close it, and Spark interrupts the query's thread and its tasks. */
   def open(path: Path): LogFiles.In = new LogFiles.In {
-    if (!Files.exists(path)) throw new NoSuchFileException(path.toString)
-    private[this] val file = new RandomAccessFile(path.toFile, "r")
+    private[this] val file = new RandomAccessFile(checkRegular(path).toFile, "r")
 
     override def length: Long = file.length()
 

@@ -1,6 +1,6 @@
 package headwater.log
 
-import java.io.Closeable
+import java.io.{Closeable, IOException}
 import java.nio.charset.StandardCharsets.UTF_8
 
 import scala.util.Using
@@ -46,6 +46,9 @@ private[headwater] trait LogFiles extends LogFolder {
   /** Whether a file can grow after a [[LogFiles.Out.sync]]. If not, each sync group needs a file of its own. */
   def canAppend: Boolean
 
+  /** The space on the disk, where it is known. */
+  def space: Option[LogFiles.Space] = None
+
   /** Keeps other writers out, until closed.
     *
     * @throws java.io.IOException
@@ -68,5 +71,21 @@ private[headwater] object LogFiles {
 
     /** Returns when everything written would survive a power cut, as far as the file system can guarantee it. */
     def sync(): Unit
+
+    /** Cuts off what was written after this position. The file is written no further. */
+    def truncate(length: Long): Unit
   }
+
+  /** In bytes.
+    *
+    * @param usable
+    *   how many can still be written
+    */
+  final case class Space(usable: Long, total: Long)
+
+  /** Whether a disk had no room. */
+  def isFull(e: IOException): Boolean =
+    Option(e.getMessage).exists(message => FullMessages.exists(message.contains))
+
+  private val FullMessages = Seq("No space left on device", "Disk quota exceeded")
 }

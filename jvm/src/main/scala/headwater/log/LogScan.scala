@@ -3,14 +3,20 @@ package headwater.log
 import java.io.IOException
 
 import scala.collection.mutable
-import scala.util.Using
+import scala.util.{Try, Using}
 
-import headwater.core.{Cursor, LostRows, Rows, StoredRows}
+import headwater.InvalidOffsetException
+import headwater.core.{Cursor, LostRows, StoredRows}
+import org.apache.spark.internal.Logging
 
 /** The content of a log, found by reading the headers of all its frames: at a start, and for reports.
   *
   * @param rows
-  *   in order, each with the seq of its first row; without gaps, since missing rows are [[LostRows]]
+  *   in order, each with the seq of its first row
+  * @param lost
+  *   in order: exactly the gaps in `rows`
+  * @param epoch
+  *   the newest of its segments; 0 without any
   * @param next
   *   the seq of the next row
   * @param commits
@@ -21,19 +27,25 @@ import headwater.core.{Cursor, LostRows, Rows, StoredRows}
   *   for reports
   */
 private[headwater] final case class LogScan(
-    rows: Vector[(Long, Rows)],
+    rows: Vector[(Long, StoredRows)],
+    lost: Vector[LostRows],
+    epoch: Long,
     segments: Vector[LogScan.Segment],
     cursors: Map[Int, String],
     commits: Vector[Long],
     next: Long,
     torn: Vector[String],
     account: LogScan.Account
-)
+) {
+
+  /** The seq of the oldest row, lost or not; `next` if there is none. */
+  def first: Long = (rows.headOption.map(_._1) ++ lost.headOption.map(_.first)).minOption.getOrElse(next)
+}
 
 /** A log was changed while it was read for a report. Reading it again helps. */
 private[log] final class LogChangedException(message: String) extends IOException(message)
 
-private[headwater] object LogScan {
+private[headwater] object LogScan extends Logging {
 
   /** @param last the seq of its last row; one below its first if it has none */
   final case class Segment(name: String, first: Long, last: Long, bytes: Long)
@@ -74,8 +86,15 @@ private[headwater] object LogScan {
   /** Frames are combined up to this size, so that the index of a long log stays small. */
   val BlockBytes: Long = 512 << 10
 
-  /** @param first the seq of the first row of the log */
-  def of(files: LogFolder, first: Long): LogScan = new Scanner(files, first, None, isReport = false).result
+  /** @param manifest
+    *   None if there is no log yet
+    * @param first
+    *   the seq of the first row of the log
+    * @throws InvalidOffsetException
+    *   when the folder has a segment of another log
+    */
+  def of(files: LogFolder, manifest: Option[Manifest], first: Long): LogScan =
+    new Scanner(files, manifest, first, isReport = false).result
 
   /** The same scan for a report: it also verifies what recovery leaves to the tasks, continues where recovery stops,
     * and lists damage that recovery refuses.
@@ -83,37 +102,35 @@ private[headwater] object LogScan {
     * @throws LogChangedException
     *   when a running query changes the log meanwhile
     */
-  def report(files: LogFolder, manifest: Option[Manifest]): LogScan = {
-    val writer = manifest.map(manifest => (manifest.source, manifest.run))
-    new Scanner(files, manifest.fold(0L)(_.first), writer, isReport = true).result
-  }
-
-  /** The newest epoch of all segments, whatever they contain; 0 if there are none. */
-  def newestEpoch(files: LogFolder): Long =
-    files.list().flatMap(SegmentHeader.parse(_)).map(_._1).maxOption.getOrElse(0L)
+  def report(files: LogFolder, manifest: Option[Manifest]): LogScan =
+    new Scanner(files, manifest, manifest.fold(0L)(_.first), isReport = true).result
 
   private final class Scanner(
       files: LogFolder,
+      manifest: Option[Manifest],
       first: Long,
-      writer: Option[(String, String)],
       isReport: Boolean
   ) {
-    private[this] val rows = Vector.newBuilder[(Long, Rows)]
+    private[this] val rows = Vector.newBuilder[(Long, StoredRows)]
+    private[this] val lost = Vector.newBuilder[LostRows]
     private[this] val segments = Vector.newBuilder[Segment]
     private[this] val commits = Vector.newBuilder[Long]
     private[this] val cursors = mutable.Map.empty[Int, String]
     private[this] val torn = Vector.newBuilder[String]
     private[this] var expected = first
+    private[this] val durable = manifest.fold(first)(_.next)
     private[this] var damage: Option[String] = None
     private[this] val findings = new Findings(first)
     private[this] val contents = mutable.ArrayBuffer.empty[Content]
     private[this] val writers = mutable.LinkedHashSet.empty[(String, String)]
 
-    private[this] val names =
-      files.list().flatMap(name => SegmentHeader.parse(name).map(_ -> name)).sorted.map(_._2)
+    private[this] val named = files.list().flatMap(name => SegmentHeader.parse(name).map(_ -> name)).sorted
 
     def result: LogScan = {
-      val headers = names.map(name => name -> headerOf(name))
+      val headers = named.map(_._2).map(name => name -> headerOf(name)).filter { case (name, header) =>
+        header.fold(_ => !isUnknown(name), { case (_, header) => isOwn(name, header) })
+      }
+      val names = headers.map(_._1)
       val firsts = headers.map(_._2.map { case (_, header) => header.first }.getOrElse(Long.MaxValue))
       // A segment ends where a later segment begins.
       val limits = firsts.scanRight(Long.MaxValue)(math.min).tail
@@ -130,9 +147,14 @@ private[headwater] object LogScan {
           read(name, start, header, limit, takeover, isLast = i == last)
         case (((name, Left(fault)), limit), _) => skip(name, fault, limit)
       }
+      // The manifest shows that this was not a torn tail. Without any damage, a segment is missing: see Recovery.
+      if (damage.nonEmpty) lostUpTo(durable)
       findings.finish()
+      cursorFault.foreach { case (name, what) => findings.damage(name, 0, what) }
       LogScan(
         rows.result(),
+        lost.result(),
+        headers.collect { case (_, Right((_, header))) => header.epoch }.maxOption.getOrElse(0L),
         segments.result(),
         cursors.toMap,
         commits.result(),
@@ -140,7 +162,7 @@ private[headwater] object LogScan {
         torn.result(),
         Account(
           findings.result,
-          contents.toVector,
+          contents.sortBy(content => SegmentHeader.parse(content.name)).toVector,
           writers.toVector,
           firsts.find(_ < Long.MaxValue),
           findings.end
@@ -153,28 +175,77 @@ private[headwater] object LogScan {
     private def headerOf(name: String): Either[HeaderFault, (Long, SegmentHeader)] =
       Using.resource(open(name))(_.opened)
 
-    private def open(name: String): SegmentFile = new SegmentFile(files.pathOf(name), files.read(name))
+    private def open(name: String, assumed: Option[FrameFormat] = None): SegmentFile =
+      new SegmentFile(files.pathOf(name), files.read(name), assumed)
+
+    /** Whether a file without a readable header cannot be of this log: its epoch has not begun. */
+    private def isUnknown(name: String): Boolean = manifest.exists(epochOf(name) > _.epoch) && {
+      val what = "it is not a segment of this log: no start has reached its epoch"
+      if (isReport) {
+        contents += Content(name, Using.resource(files.read(name))(_.length), 0, 0, None)
+        findings.ignored(name, 0, what)
+      } else logWarning(s"${files.pathOf(name)} is ignored: $what")
+      true
+    }
+
+    /** Whether a segment is of this log, under its own name. */
+    private def isOwn(name: String, header: SegmentHeader): Boolean = {
+      val owner = manifest.map(manifest => (manifest.source, manifest.run)).orElse(writers.headOption)
+      writers += ((header.source, header.run))
+      val isOwn = owner.forall(_ == (header.source, header.run)) && header.name == name
+      if (!isOwn) {
+        val what =
+          s"its header is that of source ${header.source}, run ${header.run}, epoch ${header.epoch}, number ${header.number}"
+        if (!isReport)
+          throw new InvalidOffsetException(
+            s"${files.pathOf(name)} is not a segment of this log: $what. Move it to another folder, and put back what it " +
+              "has replaced."
+          )
+        contents += Content(name, Using.resource(files.read(name))(_.length), 0, 0, None)
+        findings.damage(name, 0, what)
+      }
+      isOwn
+    }
+
+    /** Why no segment could be begun with these cursors. */
+    private def cursorFault: Option[(String, String)] =
+      contents.lastOption.map(_.name).flatMap(name => SegmentHeader.cursorFault(cursors.toMap).map(name -> _))
 
     /** A segment without a readable header. Nothing of it counts; all but its last sync group was durable. */
-    private def skip(name: String, fault: HeaderFault, limit: Long): Unit = Using.resource(open(name)) {
-      file =>
+    private def skip(name: String, fault: HeaderFault, limit: Long): Unit = {
+      val (epoch, number) = SegmentHeader.parse(name).get
+      val format = manifest
+        .filter(_.key.nonEmpty)
+        .map(manifest => new FrameFormat.V2(manifest.key, epoch, number): FrameFormat)
+      val durableUpTo = Using.resource(open(name, Some(format.getOrElse(FrameFormat.V1)))) { file =>
         if (isReport && file.opened.isRight) throw new LogChangedException(s"${file.path} was just created")
         contents += Content(name, file.length, 0, 0, None)
-        val groups = file.groups
-        val isTorn = groups.isEmpty && fault.canBeTorn
-        findings.fault(name, 0, fault.what, isCertain = !isTorn)
-        if (isTorn && (limit == Long.MaxValue || limit <= expected)) torn += name
-        else {
-          damage = Some((damage.toSeq :+ s"${file.path} is damaged: ${fault.what}").mkString("; "))
-          if (limit == Long.MaxValue)
-            groups
-              .dropRight(1)
-              .flatMap(file.framesFrom(_, groups.last))
-              .map(_.next)
-              .maxOption
-              .foreach(lostUpTo)
+        format.map(_ => file.groups).filter(_.nonEmpty).map { groups =>
+          groups
+            .zip(groups.drop(1))
+            .map { case (from, until) => file.framesFrom(from, until).map(_.next).maxOption.getOrElse(0L) }
+            .maxOption
         }
+      } orElse Option
+        .when(mayBeFormat1(epoch)) {
+          // Nothing of format 1 can be believed here: one row stands for what may have been in it.
+          Using.resource(open(name, Some(FrameFormat.V1))) { file =>
+            file.searchGroup(0).map(at => file.searchGroup(at + 1).map(_ => expected + 1))
+          }
+        }
+        .flatten
+      val isTorn =
+        durableUpTo.isEmpty && fault.canBeTorn && (limit < Long.MaxValue || durable <= expected)
+      findings.fault(name, 0, fault.what, isCertain = !isTorn)
+      if (isTorn && (limit == Long.MaxValue || limit <= expected)) torn += name
+      else {
+        damage = Some((damage.toSeq :+ s"${files.pathOf(name)} is damaged: ${fault.what}").mkString("; "))
+        if (limit == Long.MaxValue) durableUpTo.flatten.foreach(lostUpTo)
+      }
     }
+
+    /** An epoch whose manifest has format 2 writes no other. */
+    private def mayBeFormat1(epoch: Long): Boolean = manifest.forall(m => m.key.isEmpty || epoch < m.epoch)
 
     private def read(
         name: String,
@@ -186,7 +257,6 @@ private[headwater] object LogScan {
     ): Unit =
       Using.resource(open(name)) { file =>
         contents += Content(name, file.length, 0, 0, None)
-        checkWriter(name, header)
         if (header.first < limit) findings.continueWith(header.first, name, 0, "the segment begins with row")
         lostUpTo(math.min(header.first, limit)) // a replaced writer may have begun later
         cursors.clear()
@@ -222,22 +292,29 @@ private[headwater] object LogScan {
               position += frame.length
             case Left(_) if position >= file.length => isOver = true
             case Left((what, isCertain)) =>
-              val nextGroup = file.nextGroup(position + 1)
+              val nextGroup = file.nextGroup(position)
               val isUnneeded = isSuperseded || findings.next >= takeover
               if (isUnneeded) findings.ignored(name, position, s"$what, after everything that counts")
               else {
                 val reason = (what +: incomplete(rowGroup).toSeq).mkString("; ")
-                findings.fault(name, position, reason, isCertain || nextGroup.nonEmpty)
+                findings.fault(
+                  name,
+                  position,
+                  reason,
+                  isCertain || nextGroup != NextGroup.None || isLast && expected < durable
+                )
               }
               rowGroup = Vector.empty
+              if (nextGroup != NextGroup.None) {
+                addBlock(block)
+                block = Block.none
+                gap = Some(s"${file.path} is damaged at byte $position")
+                damage = gap
+              }
               nextGroup match {
-                case Some(group) =>
-                  addBlock(block)
-                  block = Block.none
-                  gap = Some(s"${file.path} is damaged at byte $position")
-                  damage = gap
-                  position = group
-                case None => isOver = true // a torn tail, unless the next segment begins after it
+                case NextGroup.At(group) => position = group
+                case NextGroup.Unproven | NextGroup.None =>
+                  isOver = true // a torn tail, unless the next segment begins after it
               }
           }
         }
@@ -247,11 +324,11 @@ private[headwater] object LogScan {
           val rows = Finding.span(frame.seq, superseded.last._2.next - 1)
           findings.ignored(name, at, s"$rows not used: a later segment begins with row $limit")
         }
-        // Only commits or an incomplete row group follow: the number of lost rows is unknown. One row stands for them.
+        // Only commits or an incomplete row group follow: the number of lost rows may be unknown. One row stands for them.
         if (isLast && gap.nonEmpty)
-          lostUpTo(math.max(expected, commits.result().lastOption.getOrElse(-1L)) + 1)
+          lostUpTo(math.max(durable, math.max(expected, commits.result().lastOption.getOrElse(-1L)) + 1))
         if (damage.isEmpty && position < file.length)
-          damage = Some(s"${file.path} has no frame at byte $position")
+          damage = Some(s"${file.path} is damaged at byte $position")
         segments += Segment(name, header.first, expected - 1, file.length)
       }
 
@@ -266,23 +343,10 @@ private[headwater] object LogScan {
       file.readFrame(position).left.map(what => (what, false)).flatMap { frame =>
         if ((isLast || isReport) && !file.isPayloadIntact(frame, position))
           Left(("the checksum of the frame payload is wrong", false))
-        else if (isReport && frame.isRows && !frame.hasReadableNote)
+        else if (isReport && frame.isRows && Try(frame.cursor).isFailure)
           Left(("the note of the frame cannot be read", true))
         else Right(frame)
       }
-
-    /** A segment that was renamed, or copied from another log. */
-    private def checkWriter(name: String, header: SegmentHeader): Unit = {
-      val owner = writer.orElse(writers.headOption).getOrElse((header.source, header.run))
-      writers += ((header.source, header.run))
-      if ((header.source, header.run) != owner || header.name != name)
-        findings.damage(
-          name,
-          0,
-          s"its header is that of source ${header.source}, run ${header.run}, epoch ${header.epoch}, " +
-            s"number ${header.number}"
-        )
-    }
 
     private def addFrame(): Unit = contents(contents.length - 1) = contents.last.addFrame
 
@@ -323,13 +387,10 @@ private[headwater] object LogScan {
 
     /** Records the rows before `seq` as lost. */
     private def lostUpTo(seq: Long): Unit = {
-      while (expected < seq) {
-        val count = math.min(seq - expected, Int.MaxValue).toInt
-        rows += expected -> LostRows(
-          count,
-          damage.getOrElse(s"a segment is missing before row $seq in ${files.pathOf("")}")
-        )
-        expected += count
+      if (expected < seq) {
+        val why = damage.getOrElse(s"a segment is missing before row $seq in ${files.pathOf("")}")
+        lost += LostRows(expected, seq - 1, why)
+        expected = seq
       }
       damage = None
     }

@@ -5,6 +5,7 @@ import java.util.concurrent.atomic.AtomicReference
 
 import scala.concurrent.duration.Deadline
 
+import headwater.InvalidOffsetException
 import headwater.buffer.Buffer
 import headwater.core.{ArrowSchema, Durability, RowGroup, SeqOffset, Store}
 import org.apache.spark.internal.Logging
@@ -24,9 +25,10 @@ private[headwater] final class LogStore private (
   private[this] val listener = new AtomicReference[Map[Int, String] => Unit](_ => ())
 
   override val buffer: Buffer = {
-    val first = scan.rows.headOption.fold(scan.next)(_._1)
-    val index = new Buffer(Long.MaxValue, settings.logBytes, first, nanoTime)
-    scan.rows.foreach { case (_, rows) => index.restore(rows) }
+    val index = new Buffer(Long.MaxValue, settings.logBytes, scan.first, nanoTime)
+    val rows = scan.rows.map { case (first, rows) => (first, () => index.restore(rows)) }
+    val lost = scan.lost.map(lost => (lost.first, () => index.restore(lost)))
+    (rows ++ lost).sortBy(_._1).foreach { case (_, restore) => restore() }
     index
   }
 
@@ -68,8 +70,11 @@ private[headwater] final class LogStore private (
       logInfo(s"$waiting rows that no batch had taken wait in ${files.pathOf("")} for the next start")
   }
 
-  /** Sets the listener for durable cursors. In a temporary folder no cursor is durable. */
-  def onDurable(onCursors: Map[Int, String] => Unit): Unit = if (files.isDurable) listener.set(onCursors)
+  /** In a temporary folder no cursor is durable. */
+  def isDurable: Boolean = files.isDurable
+
+  /** Sets the listener for durable cursors. */
+  def onDurable(onCursors: Map[Int, String] => Unit): Unit = if (isDurable) listener.set(onCursors)
 }
 
 private[headwater] object LogStore extends Logging {
@@ -106,26 +111,33 @@ private[headwater] object LogStore extends Logging {
       val existing = Manifest.read(files)
       existing.foreach(Identity.check(_, settings))
       val first = existing.fold(known.fold(0L)(_.seq + 1))(_.first)
+      def scan() = LogScan.of(files, existing, first)
+      def check(scan: LogScan) = Recovery.check(files, existing, scan, known, settings)
+      val scanned = scan()
+      val checkedBefore = check(scanned) // before anything is changed
+      SegmentHeader
+        .cursorFault(scanned.cursors)
+        .foreach(what => throw new DamagedException(s"the log in ${files.pathOf("")} cannot continue: $what"))
       val manifest = Manifest(
         settings.source,
         existing.fold(newRun)(_.run),
-        math.max(Manifest.newestEpoch(files), LogScan.newestEpoch(files)) + 1,
+        existing.map(_.key).filter(_.nonEmpty).getOrElse(Key.random()),
+        nextEpoch(files, scanned),
         first,
+        scanned.next,
         settings.shards,
         settings.schema,
         settings.identity
       )
-      def scanAndCheck() = Recovery.check(files, existing, LogScan.of(files, first), known, settings)
-      val scanned = scanAndCheck() // before anything is changed
       scanned.segments.lastOption.foreach(segment => files.sync(segment.name))
       files.writeAtomically(manifest.name, manifest.json.getBytes("UTF-8"))
       // Without a lock, another driver may have written since. It no longer does once this manifest exists.
-      val checked = if (files.canAppend) scanned else scanAndCheck()
+      val checked = if (files.canAppend) checkedBefore else check(scan())
       files.list().filter(name => Manifest.epochOf(name).exists(_ < manifest.epoch)).foreach(files.delete)
       checked.torn.foreach(files.delete)
       if (checked.rows.nonEmpty)
         logInfo(
-          s"source '${settings.source}' goes on with the log in ${files.pathOf("")}: rows ${checked.rows.head._1} to " +
+          s"source '${settings.source}' goes on with the log in ${files.pathOf("")}: rows ${checked.first} to " +
             s"${checked.next - 1} are there, epoch ${manifest.epoch}"
         )
       new LogStore(files, manifest, checked, settings, lock, nanoTime)
@@ -134,5 +146,15 @@ private[headwater] object LogStore extends Logging {
         lock.close()
         throw e
     }
+  }
+
+  /** The epoch after those of all files. Segments of other logs do not count. */
+  private def nextEpoch(files: LogFolder, scan: LogScan): Long = {
+    val newest = math.max(Manifest.newestEpoch(files), scan.epoch)
+    if (newest >= SegmentHeader.MaxEpoch)
+      throw new InvalidOffsetException(
+        s"${files.pathOf("")} has a file of epoch $newest, and no log reaches it: remove that file if it is not of this log."
+      )
+    newest + 1
   }
 }

@@ -17,7 +17,7 @@ private[log] object Recovery extends Logging {
       known: Option[SeqOffset],
       settings: LogStore.Settings
   ): LogScan = (existing, known) match {
-    case (None, _) if scan.segments.nonEmpty =>
+    case (None, _) if scan.account.segments.nonEmpty =>
       throw new InvalidOffsetException(
         s"${files.pathOf("")} has segments of a log and no manifest: put it back, or remove the segments to begin anew."
       )
@@ -34,24 +34,25 @@ private[log] object Recovery extends Logging {
     case (None, Some(_)) => scan // rows were in memory so far
     case (Some(manifest), None) =>
       val committed = scan.commits.maxOption.getOrElse(-1L)
-      val oldest = scan.rows.headOption.fold(scan.next)(_._1)
+      val oldest = scan.first
       if (committed >= 0 || oldest > manifest.first)
         throw new InvalidOffsetException(
           s"The checkpoint's offsets are gone, and the log in ${files.pathOf("")} is still there: it has given the rows up " +
             s"to ${math.max(committed, oldest - 1)} to that checkpoint. Put the folders 'offsets' and 'commits' back, or " +
             "remove the whole checkpoint to begin anew."
         )
-      scan
+      checkEnd(files, manifest, scan, settings)
     case (Some(manifest), Some(offset)) if offset.run == manifest.run =>
-      if (offset.seq < scan.next) scan
+      if (offset.seq < scan.next) checkEnd(files, manifest, scan, settings)
       else
         lost(
           settings,
           scan,
-          offset.seq,
+          math.max(offset.seq, manifest.next - 1),
           s"The checkpoint is at $offset, and the log in ${files.pathOf("")} ends with row ${scan.next - 1}"
         )
-    case (Some(manifest), Some(offset)) if beginsBehind(manifest, offset) && scan.commits.isEmpty => scan
+    case (Some(manifest), Some(offset)) if beginsBehind(manifest, offset) && scan.commits.isEmpty =>
+      checkEnd(files, manifest, scan, settings)
     case (Some(manifest), Some(offset)) =>
       throw new InvalidOffsetException(
         s"The checkpoint is at $offset, which is not of the log in ${files.pathOf("")} (run ${manifest.run}): since that log " +
@@ -69,7 +70,7 @@ private[log] object Recovery extends Logging {
       .filter(manifest => known.forall(at => at.run == manifest.run || beginsBehind(manifest, at)))
       .foreach { manifest =>
         val first = known.fold(manifest.first)(_.seq + 1)
-        val next = LogScan.of(files, manifest.first).next
+        val next = LogScan.of(files, Some(manifest), manifest.first).next
         if (first < next) {
           val what =
             s"No batch has taken the rows $first to ${next - 1} of source '${manifest.source}', which wait in the log in " +
@@ -86,18 +87,33 @@ private[log] object Recovery extends Logging {
   /** The log begins right after this offset, whose row was in memory. */
   def beginsBehind(manifest: Manifest, offset: SeqOffset): Boolean = manifest.first == offset.seq + 1
 
-  /** Rows that Spark was offered and that are gone. */
+  /** Rows that were durable, and that may have been acknowledged to the source, must be there even if Spark's offsets
+    * do not name them.
+    */
+  private def checkEnd(
+      files: LogFiles,
+      manifest: Manifest,
+      scan: LogScan,
+      settings: LogStore.Settings
+  ): LogScan =
+    if (manifest.next <= scan.next) scan
+    else
+      lost(
+        settings,
+        scan,
+        manifest.next - 1,
+        s"The log in ${files.pathOf("")} ends with row ${scan.next - 1}, and by its manifest the rows up to " +
+          s"${manifest.next - 1} were durable"
+      )
+
+  /** Rows that Spark was offered, or that were durable, and that are gone. */
   private def lost(settings: LogStore.Settings, scan: LogScan, upTo: Long, what: String): LogScan = {
     if (settings.failOnDataLoss)
       throw new DataLossException(
         s"$what: the rows ${scan.next} to $upTo are lost. Set the option failOnDataLoss to false to continue without them."
       )
     logWarning(s"$what: continuing without the rows ${scan.next} to $upTo, as failOnDataLoss is false")
-    val gone = Iterator
-      .iterate(scan.next)(_ + Int.MaxValue)
-      .takeWhile(_ <= upTo)
-      .map(first => first -> LostRows(math.min(upTo - first + 1, Int.MaxValue).toInt, what))
-    scan.copy(rows = scan.rows ++ gone, next = math.max(scan.next, upTo + 1))
+    scan.copy(lost = scan.lost :+ LostRows(scan.next, upTo, what), next = upTo + 1)
   }
 }
 
@@ -132,6 +148,7 @@ private[headwater] object Identity {
     val before = was.fieldNames.toSet
     was.fields.collectFirst {
       case field if !now.contains(field.name) => s"the column '${field.name}' is gone"
+    } orElse was.fields.collectFirst {
       case field if now(field.name).dataType != field.dataType =>
         s"the column '${field.name}' was ${field.dataType.sql} and is ${now(field.name).dataType.sql} now"
       case field if field.nullable && !now(field.name).nullable =>

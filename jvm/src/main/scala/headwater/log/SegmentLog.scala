@@ -20,8 +20,13 @@ import org.apache.spark.internal.Logging
   * gathers meanwhile.
   *
   * '''What can block:''' [[append]], while more than `MaxPendingBytes` are not durable. The index blocks the
-  * log's thread while `logBytes` wait for Spark, and so blocks the feed. A full disk blocks the thread too; it
-  * tries again every second.
+  * log's thread while `logBytes` wait for Spark, and so blocks the feed.
+  *
+  * '''A full disk''' blocks the thread too. Spark writes offsets, commits and state to the same disk, and the query
+  * ends if it cannot, so a reserve is left for them: rows are written only while more than [[reserveOf]] is free.
+  * Committed segments make room, the oldest first, even if they would be retained. Spark commits a batch only
+  * after it has planned the next one, and that takes a row: when no row waits, one row group may use half of the
+  * reserve. So may the last row groups of a query that stops.
   *
   * '''What can be lost:''' row groups that are not durable yet, if the process dies. They were offered to nobody,
   * their cursors are not stored, and they were not acknowledged.
@@ -59,6 +64,7 @@ private[headwater] final class SegmentLog(
   // Used by the log's thread only.
   private[this] val writer = new SegmentWriter(files, manifest, scan, arrowSchema, settings)
   private[this] var lastWrite = System.nanoTime()
+  private[this] var isHeldBack = false // the disk is full, and that was logged
 
   private[this] val thread = new Thread(() => run(), s"headwater-log-${manifest.source}-${manifest.run}")
   thread.setDaemon(true)
@@ -127,7 +133,7 @@ private[headwater] final class SegmentLog(
         index.wake()
         group = nextGroup()
       }
-      if (locked(newestCommit) > writer.committed) writer.write(Vector.empty, locked(newestCommit))
+      if (locked(newestCommit) > writer.committed) writeCommit()
     } catch { case e: Throwable => fail(e) }
     finally {
       writer.close()
@@ -136,7 +142,8 @@ private[headwater] final class SegmentLog(
     }
 
   private def fail(e: Throwable): Unit = {
-    logError(s"the log of source '${manifest.source}' cannot go on", e)
+    if (index.isClosed) logWarning(s"the log of source '${manifest.source}' has ended: ${e.getMessage}")
+    else logError(s"the log of source '${manifest.source}' cannot go on", e)
     locked {
       error = Some(e)
       changed.signalAll()
@@ -162,14 +169,29 @@ private[headwater] final class SegmentLog(
     while (!closing && pendingBytes < MaxPendingBytes && left > 0) left = changed.awaitNanos(left)
   }
 
-  /** Retries until there is room for the sync group. */
+  /** Blocks while the disk is full. */
   private def write(group: Vector[RowGroup]): Unit = {
-    var blocks = attempt(group)
-    while (blocks.isEmpty) blocks = attempt(group)
-    publish(group, blocks.get)
+    var left = group
+    while (left.nonEmpty) {
+      val part = left.take(roomFor(left))
+      val blocks = if (part.isEmpty) None else attempt(part)
+      blocks.foreach(publish(part, _))
+      if (blocks.nonEmpty) left = left.drop(part.length) else holdBack(left, isRefused = part.nonEmpty)
+    }
+    if (isHeldBack) logInfo(s"the disk of ${files.pathOf("")} has room again")
+    isHeldBack = false
   }
 
-  /** None while the disk is full. */
+  /** How many of the row groups can be written now. */
+  private def roomFor(group: Vector[RowGroup]): Int = files.space.fold(group.length) { space =>
+    val reserve = reserveOf(space)
+    val ends = group.iterator.scanLeft(0L)(_ + sizeOf(_)).drop(1)
+    val fit = ends.takeWhile(_ <= space.usable - reserve).length
+    val mayUseReserve = index.status.waitingRows == 0 || index.isClosed
+    if (fit == 0 && mayUseReserve && sizeOf(group.head) <= space.usable - reserve / 2) 1 else fit
+  }
+
+  /** None when the disk is full. */
   private def attempt(group: Vector[RowGroup]): Option[Vector[StoredRows]] =
     try {
       failIfReplaced()
@@ -178,28 +200,56 @@ private[headwater] final class SegmentLog(
       lastWrite = System.nanoTime()
       updateSizes()
       Some(blocks)
-    } catch {
-      case e: IOException if isFull(e) && !e.isInstanceOf[LogFailedException] =>
-        logWarning(
-          s"the disk of ${files.pathOf("")} is full; the feed of source '${manifest.source}' is held back"
-        )
-        writer.abandon()
-        if (awaitRetry()) throw e
-        drop() // deleting committed rows makes room
-        None
-    }
+    } catch { case e: IOException if isFull(e) => None }
 
-  /** Returns whether the log is closing. */
-  private def awaitRetry(): Boolean = locked {
-    var left = RetryNanos
-    while (!closing && left > 0 && newestCommit <= droppedFor) left = changed.awaitNanos(left)
-    closing
+  /** Deletes what can be deleted, or waits. The next rows begin a segment, so that those before it can be deleted.
+    *
+    * @param isRefused
+    *   the file system did not take the row groups, although it may report enough space
+    */
+  private def holdBack(group: Vector[RowGroup], isRefused: Boolean): Unit = {
+    writer.abandon()
+    if (!isHeldBack)
+      logWarning(
+        s"the disk of ${files.pathOf("")} is full; the feed of source '${manifest.source}' is held back until batches " +
+          "are committed, or space is freed"
+      )
+    isHeldBack = true
+    drop()
+    val newest = locked(newestCommit)
+    def dropOldest(): Boolean = writer.dropFirst(_.last <= newest)
+    var isFreed = isRefused && dropOldest()
+    while (roomFor(group) == 0 && dropOldest()) isFreed = true
+    if (isFreed) updateSizes()
+    else if (index.whileBlocked(awaitRetry()) && (isRefused || roomFor(group) == 0)) {
+      val rows = group.flatMap(_.rows).map(_.count.toLong).sum
+      throw new LogFailedException(
+        s"The disk of ${files.pathOf("")} is full, and the log ends before its last $rows rows are durable. Free space on " +
+          "this disk."
+      )
+    }
   }
 
+  /** Returns whether the log has to end. */
+  private def awaitRetry(): Boolean = {
+    val isClosing = locked {
+      var left = RetryNanos
+      while (!closing && left > 0 && newestCommit <= droppedFor) left = changed.awaitNanos(left)
+      closing
+    }
+    isClosing || index.isClosed
+  }
+
+  /** At the end. Spark has the position too, so a full disk does no harm. */
+  private def writeCommit(): Unit =
+    try writer.write(Vector.empty, locked(newestCommit))
+    catch { case e: IOException if isFull(e) => writer.abandon() }
+
+  /** Acknowledges first: the rows are durable, and the index blocks while it is full. */
   private def publish(group: Vector[RowGroup], blocks: Vector[StoredRows]): Unit = {
-    blocks.foreach(index.append) // false after the query has ended: the next start finds the rows
     val durable = SegmentWriter.cursorsOf(group)
     if (durable.nonEmpty) quietly(onDurable(durable))
+    blocks.foreach(index.append) // false after the query has ended: the next start finds the rows
   }
 
   /** Deletes the oldest committed segments: beyond `retainBatches`, or beyond `retainBytes` in total. */
@@ -252,7 +302,7 @@ private[headwater] object SegmentLog extends Logging {
   final case class Sizes(total: Long, retained: Long)
 
   private val MaxPendingBytes = 16L << 20
-  private val RetryNanos = TimeUnit.SECONDS.toNanos(1)
+  private val RetryNanos = TimeUnit.MILLISECONDS.toNanos(250)
   private val GatherNanos = TimeUnit.MILLISECONDS.toNanos(250)
 
   /** For steps that may fail without harm to the rows. */
@@ -260,10 +310,19 @@ private[headwater] object SegmentLog extends Logging {
     try step
     catch { case NonFatal(e) => logWarning("a step at the side of a log failed", e) }
 
-  private def isFull(e: IOException): Boolean =
-    Option(e.getMessage).exists(m =>
-      m.contains("No space left on device") || m.contains("Disk quota exceeded")
-    )
+  /** What the log leaves free on its disk, for Spark's own files. */
+  private[log] def reserveOf(space: LogFiles.Space): Long = math.min(64L << 20, space.total / 8)
+
+  /** At most: compression makes rows smaller, and few of them a little larger. */
+  private def sizeOf(rowGroup: RowGroup): Long =
+    rowGroup.byteSize + rowGroup.cursor.fold(0L)(
+      _.json.length.toLong
+    ) + FrameBytes * (rowGroup.rows.length + 1)
+
+  private val FrameBytes = 128L
+
+  /** A failed sync is something else: it is never retried. */
+  private def isFull(e: IOException): Boolean = !e.isInstanceOf[LogFailedException] && LogFiles.isFull(e)
 }
 
 /** The log cannot continue. Rows that were offered stay readable. */

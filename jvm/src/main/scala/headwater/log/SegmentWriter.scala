@@ -1,10 +1,11 @@
 package headwater.log
 
 import java.io.{Closeable, IOException}
+import java.nio.charset.StandardCharsets.UTF_8
 
 import scala.collection.mutable
 
-import headwater.core.{ArrowSchema, Cursor, RowGroup, StoredRows}
+import headwater.core.{ArrowRows, ArrowSchema, Cursor, RowGroup, StoredRows}
 import headwater.log.LogScan.{Block, Segment}
 import headwater.log.SegmentLog.quietly
 
@@ -12,6 +13,9 @@ import headwater.log.SegmentLog.quietly
   *
   * A sync group is durable when [[write]] returns. If it throws, its bytes in the file count for nothing, and
   * [[abandon]] must be called before the next one.
+  *
+  * The manifest records how far the log goes: with the first sync group of each segment, and at the end. A start
+  * then notices when the newest segment is gone.
   */
 private[log] final class SegmentWriter(
     files: LogFiles,
@@ -22,11 +26,12 @@ private[log] final class SegmentWriter(
 ) extends Closeable {
   private[this] val segmentList = mutable.ArrayDeque.from(scan.segments)
   private[this] var cursors = scan.cursors
-  private[this] var current: Option[LogFiles.Out] = None
+  private[this] var current: Option[(LogFiles.Out, FrameFormat.V2)] = None
   private[this] var isUnsynced = false // nothing in the current segment is durable yet
   private[this] var position = 0L
   private[this] var number = 0L
   private[this] var nextSeq = scan.next
+  private[this] var recordedNext = manifest.next
   private[this] var committedSeq = scan.commits.maxOption.getOrElse(-1L)
 
   /** The oldest first. */
@@ -42,11 +47,13 @@ private[log] final class SegmentWriter(
     */
   def write(group: Vector[RowGroup], commit: Long): Vector[StoredRows] = {
     if (position >= settings.segmentBytes || !files.canAppend) end()
-    val out = current.getOrElse(begin())
-    val frames = new Group(out, segmentList.last.name)
-    if (commit > committedSeq) frames.put(Frame.commit(commit, isFirst = true) -> Array.emptyByteArray)
+    val (out, format) = current.getOrElse(begin(group))
+    val frames = new Group(out, format, segmentList.last.name)
+    if (commit > committedSeq)
+      frames.put(Frame.commit(format, commit, isFirst = true) -> Array.emptyByteArray)
     group.foreach(frames.put)
     sync(out)
+    if (isUnsynced) record(frames.seq)
     isUnsynced = false
     position = frames.position
     nextSeq = frames.seq
@@ -56,8 +63,9 @@ private[log] final class SegmentWriter(
     frames.blocks
   }
 
-  /** The next sync group goes into a new segment. */
+  /** The next sync group goes into a new segment. What was not synced is cut off, and uses no space. */
   def abandon(): Unit = {
+    if (!isUnsynced) current.foreach { case (out, _) => quietly(out.truncate(position)) }
     end()
     if (isUnsynced) quietly(files.delete(segmentList.removeLast().name))
     isUnsynced = false
@@ -70,10 +78,13 @@ private[log] final class SegmentWriter(
     isDropped
   }
 
-  override def close(): Unit = end()
+  override def close(): Unit = {
+    end()
+    if (number > 0) quietly(record(nextSeq))
+  }
 
   /** Writes the frames of one sync group. */
-  private final class Group(out: LogFiles.Out, segment: String) {
+  private final class Group(out: LogFiles.Out, format: FrameFormat.V2, segment: String) {
     private[this] val path = files.pathOf(segment)
     private[this] val done = Vector.newBuilder[StoredRows]
     private[this] var block = Block.none
@@ -84,20 +95,45 @@ private[log] final class SegmentWriter(
     def blocks: Vector[StoredRows] = (done ++= block.rows).result()
 
     def put(rowGroup: RowGroup): Unit = {
-      val note = rowGroup.cursor.fold(Array.emptyByteArray)(Frame.Note.write)
-      if (rowGroup.rows.isEmpty) put(rows(Codec.None, 0, Array.emptyByteArray, 0, note, hasMore = false))
+      val note = rowGroup.cursor.fold(Array.emptyByteArray)(_.json.getBytes(UTF_8))
+      def shardOf(batch: ArrowRows) = rowGroup.cursor.fold(batch.shard)(_.shard)
+      if (rowGroup.rows.isEmpty)
+        put(
+          rows(
+            Codec.None,
+            rowGroup.cursor.fold(0)(_.shard),
+            0,
+            0,
+            Array.emptyByteArray,
+            0,
+            note,
+            hasMore = false
+          )
+        )
       else
         rowGroup.rows.zipWithIndex.foreach { case (batch, i) =>
           val hasMore = i < rowGroup.rows.length - 1
           val payload = settings.codec.compress(batch.bytes)
           val frameNote = if (hasMore) Array.emptyByteArray else note
-          put(rows(settings.codec, batch.count, payload, batch.bytes.length, frameNote, hasMore))
+          val rawBytes = batch.bytes.length
+          put(
+            rows(
+              settings.codec,
+              shardOf(batch),
+              batch.count,
+              batch.arrived,
+              payload,
+              rawBytes,
+              frameNote,
+              hasMore
+            )
+          )
         }
     }
 
     def put(framed: (Frame, Array[Byte])): Unit = {
       val (frame, payload) = framed
-      out.write(frame.header)
+      out.write(format.header(frame, position))
       if (payload.nonEmpty) out.write(payload)
       if (frame.rows > 0) {
         if (!block.fits(frame)) {
@@ -113,7 +149,9 @@ private[log] final class SegmentWriter(
 
     private def rows(
         codec: Codec,
+        shard: Int,
         count: Int,
+        arrived: Long,
         payload: Array[Byte],
         rawBytes: Int,
         note: Array[Byte],
@@ -121,12 +159,15 @@ private[log] final class SegmentWriter(
     ): (Frame, Array[Byte]) = {
       val crc = Frame.crcOf(payload, 0, payload.length)
       Frame(
+        format,
         Frame.RowsKind,
         codec,
         isFirst,
         hasMore,
+        shard,
         count,
         seq,
+        arrived,
         payload.length,
         rawBytes,
         crc,
@@ -135,22 +176,41 @@ private[log] final class SegmentWriter(
     }
   }
 
-  private def begin(): LogFiles.Out = {
-    val header =
-      SegmentHeader(manifest.source, manifest.run, manifest.epoch, number, nextSeq, arrowSchema, cursors)
+  private def begin(group: Vector[RowGroup]): (LogFiles.Out, FrameFormat.V2) = {
+    val header = SegmentHeader(
+      SegmentHeader.Version,
+      manifest.source,
+      manifest.run,
+      manifest.epoch,
+      number,
+      nextSeq,
+      group.iterator.flatMap(_.rows).nextOption().fold(0L)(_.arrived),
+      manifest.key,
+      arrowSchema,
+      cursors
+    )
+    val bytes = header.bytes
     val out = files.create(header.name)
+    val segment = (out, new FrameFormat.V2(header.key, header.epoch, header.number))
     number += 1
     isUnsynced = true
-    current = Some(out)
-    val bytes = header.bytes
+    current = Some(segment)
     position = bytes.length
     segmentList += Segment(header.name, nextSeq, nextSeq - 1, position)
     out.write(bytes)
-    out
+    segment
+  }
+
+  /** Records in the manifest that all rows before `next` are durable. Where a manifest cannot be replaced, only the next
+    * start records it.
+    */
+  private def record(next: Long): Unit = if (files.canAppend && next > recordedNext) {
+    files.writeAtomically(manifest.name, manifest.copy(next = next).json.getBytes(UTF_8))
+    recordedNext = next
   }
 
   private def end(): Unit = {
-    current.foreach(out => quietly(out.close())) // what was durable stays durable
+    current.foreach { case (out, _) => quietly(out.close()) } // what was durable stays durable
     current = None
     position = 0
   }

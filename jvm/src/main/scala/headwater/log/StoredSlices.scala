@@ -5,7 +5,7 @@ import java.net.URI
 import java.nio.file.{NoSuchFileException, Paths}
 
 import headwater.DataLossException
-import headwater.core.{ArrowRows, LostRows, Slice, StoredRows}
+import headwater.core.{ArrowRows, Slice, StoredRows}
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
@@ -15,11 +15,14 @@ import org.apache.hadoop.fs.Path
   *   for Hadoop file systems
   * @param onDamage
   *   called with the error and the damaged rows, numbered within their frame; throws, or returns to skip them
+  * @param endIfCancelled
+  *   called when a file is gone: ends a task whose query was stopped, and returns otherwise
   */
 final class StoredSlices(
     slices: Iterator[Slice],
     conf: () => Configuration,
-    onDamage: (DamagedException, Range) => Unit
+    onDamage: (DamagedException, Range) => Unit,
+    endIfCancelled: () => Unit = () => ()
 ) extends Iterator[Slice]
     with Closeable {
 
@@ -43,8 +46,7 @@ final class StoredSlices(
 
   private def load(slice: Slice): Iterator[Slice] = slice.rows match {
     case _: ArrowRows => Iterator.single(slice)
-    case _: LostRows => Iterator.empty // reported on the driver
-    case stored: StoredRows => frames(open(stored.segment), stored, slice)
+    case stored: StoredRows => frames(open(stored), stored, slice)
   }
 
   private def frames(segment: SegmentFile, stored: StoredRows, wanted: Slice): Iterator[Slice] =
@@ -65,7 +67,9 @@ final class StoredSlices(
             val from = math.max(wanted.from - first, 0)
             val until = math.min(wanted.until - first, frame.rows)
             if (frame.isRows && from < until)
-              attempt(from until until)(Slice(rows(segment, frame, at), from, until))
+              attempt(from until until)(
+                Slice(rows(segment, frame, at), from, until, wanted.seq - wanted.from + first + from)
+              )
             else None
           case None =>
             position = end
@@ -85,14 +89,29 @@ final class StoredSlices(
     }
 
   private def rows(segment: SegmentFile, frame: Frame, position: Long): ArrowRows =
-    ArrowRows(frame.rows, segment.payload(frame, position), Some(segment.header.arrowSchema))
+    ArrowRows(
+      frame.rows,
+      segment.payload(frame, position),
+      Some(segment.header.arrowSchema),
+      frame.shard,
+      frame.arrived
+    )
 
-  private def open(path: String): SegmentFile = file.filter(_.path == path).getOrElse {
+  /** A segment that is still being written was shorter when it was opened. */
+  private def open(stored: StoredRows): SegmentFile = {
+    val end = stored.position + stored.length
+    file
+      .filter(known => known.path == stored.segment && end <= known.length)
+      .getOrElse(reopen(stored.segment))
+  }
+
+  private def reopen(path: String): SegmentFile = {
     close()
     val opened =
       try new SegmentFile(path, StoredSlices.read(path, conf))
       catch {
         case _: NoSuchFileException | _: FileNotFoundException =>
+          endIfCancelled()
           throw new DataLossException(
             s"$path is not there. Its rows were committed and dropped, or this machine does not see the folder: a " +
               "checkpoint must be on a file system that driver and executors share. With the option durability=memory " +

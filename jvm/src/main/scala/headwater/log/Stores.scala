@@ -45,6 +45,14 @@ private[headwater] object Stores extends Logging {
     }
   }
 
+  /** For sources that can resume. */
+  def warnIfTemporary(name: String, folder: String): Unit =
+    if (isTemporary(folder))
+      logWarning(
+        s"source '$name' can resume, but this query will not: it has no checkpointLocation, so the next start begins " +
+          "anew. Set .option(\"checkpointLocation\", …) on writeStream."
+      )
+
   /** The folder of a source, local or on Hadoop. */
   def files(spark: SparkSession, folder: String): LogFiles = {
     val path = new HadoopPath(folder)
@@ -90,7 +98,8 @@ private[headwater] object Stores extends Logging {
 
   private def isLocal(path: HadoopPath): Boolean = Option(path.toUri.getScheme).forall(_ == "file")
 
-  private def isTemporary(folder: String): Boolean =
+  /** Spark has made the checkpoint itself, for one run of the query. */
+  def isTemporary(folder: String): Boolean =
     isLocal(new HadoopPath(folder)) && Temporary.findFirstIn(folder).nonEmpty
 
   private def localPath(uri: URI): Path =

@@ -7,7 +7,11 @@ import headwater.core.{Json, Positions}
 /** The metrics of a partitioned source in progress reports. */
 private[headwater] object PartitionMetrics {
 
-  /** @param reached the position of the query */
+  /** Partitions that no longer exist are left out.
+    *
+    * @param reached
+    *   the position of the query
+    */
   def of(
       snapshot: Option[PartitionWatch.Snapshot],
       reached: Option[Positions],
@@ -16,7 +20,8 @@ private[headwater] object PartitionMetrics {
   ): Map[String, String] = {
     val latest = snapshot.fold(Map.empty[String, Long])(_.latest)
     val failing = snapshot.fold(Map.empty[String, PartitionWatch.PartitionErrors])(_.failing)
-    val positions = starts ++ reached.fold(Map.empty[String, Long])(_.at)
+    val gone = snapshot.fold(Set.empty[String])(_.gone)
+    val positions = starts ++ reached.fold(Map.empty[String, Long])(_.at) -- gone
     val lags = latest.map { case (partition, until) =>
       partition -> math.max(0L, until - positions.getOrElse(partition, until))
     }

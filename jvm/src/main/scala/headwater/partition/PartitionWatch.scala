@@ -2,7 +2,7 @@ package headwater.partition
 
 import java.util.concurrent.CompletableFuture
 
-import headwater.core.PartitionKeyType
+import headwater.core.{Arrivals, FeedReport, PartitionKeyType}
 
 /** What is known of the partitions of a source: which there are, and how far each goes. No method but
   * [[awaitComplete]] waits for the author's code.
@@ -14,6 +14,9 @@ private[headwater] trait PartitionWatch {
 
   /** Why the watch has ended. */
   def failure: Option[Throwable]
+
+  /** How offsets grow. Their bytes are not known. */
+  def arrivals: Arrivals.Status
 
   /** Waits until every partition has responded or failed.
     *
@@ -38,6 +41,8 @@ private[headwater] object PartitionWatch {
     *   all partitions have responded or failed
     * @param failing
     *   by partition; errors of the source as a whole have the empty key
+    * @param report
+    *   of the driver's calls
     */
   final case class Snapshot(
       keyType: PartitionKeyType,
@@ -45,7 +50,8 @@ private[headwater] object PartitionWatch {
       starts: Map[String, Long],
       gone: Set[String],
       isComplete: Boolean,
-      failing: Map[String, PartitionErrors]
+      failing: Map[String, PartitionErrors],
+      report: FeedReport = FeedReport("running")
   )
 
   /** @param errors the number of errors in a row */

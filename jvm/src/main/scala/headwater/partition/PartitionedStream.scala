@@ -103,7 +103,7 @@ private[headwater] final class PartitionedStream(
 
   override def fixEnd(): Unit = synchronized { forAvailableNow = true }
 
-  override def plan(position: Position, end: StreamOffset): PartitionedBatch = {
+  override def plan(position: Position, end: Position): PartitionedBatch = {
     val to = vectorOffset(end).next
     val from = positionsOf(position)
     val current = running
@@ -137,26 +137,25 @@ private[headwater] final class PartitionedStream(
     )
   }
 
-  override def live(position: Position): LiveRows =
+  override def live: LiveBatches =
     throw new UnsupportedOperationException(
       s"Source '$name' is partitioned: its rows are read in batches only"
     )
 
-  override def commit(to: StreamOffset): Unit = vectorOffset(to) // rows stay where they are
+  /** Rows stay where they are; the source may want to know. */
+  override def commit(to: Position): Unit = running.partitions.committed(vectorOffset(to).next)
 
   override def failure: Option[Throwable] = synchronized(started).flatMap(_.watch.failure).map {
-    case e: FeedFailedException => new FeedFailedException(s"Source '$name' failed: ${e.getMessage}", e)
+    case e: FeedFailedException => FeedFailedException.inPython(s"Source '$name' failed: ${e.getMessage}")
     case other => other
   }
 
   override def metrics: Map[String, String] = {
     val (running, position) = synchronized((started, reached))
-    PartitionMetrics.of(
-      running.flatMap(_.watch.snapshot),
-      position,
-      running.fold(noStarts)(_.starts.all),
-      taskReports
-    )
+    val snapshot = running.flatMap(_.watch.snapshot)
+    val report = snapshot.fold(FeedReport.Starting)(_.report)
+    val counts = PartitionMetrics.of(snapshot, position, running.fold(noStarts)(_.starts.all), taskReports)
+    report.metrics ++ counts ++ FeedReport.metrics(running.fold(Arrivals.NoRows)(_.watch.arrivals))
   }
 
   override def stop(deadline: Deadline): Unit = {
@@ -172,6 +171,9 @@ private[headwater] final class PartitionedStream(
 
   /** The position of the query, for `hw.feeds()`. */
   def offsets: Map[String, Long] = synchronized(reached).fold(Map.empty[String, Long])(_.at)
+
+  /** How many rows did not fit the schema, for `hw.feeds()`. */
+  def badRows: Long = taskReports.total.bad
 
   private def running: Running =
     synchronized(started).getOrElse(throw new IllegalStateException(s"Source '$name' is not open"))
@@ -276,9 +278,10 @@ private[headwater] final class PartitionedStream(
     case offset: StreamOffset => Some(vectorOffset(offset).next)
   }
 
-  private def vectorOffset(offset: StreamOffset): VectorOffset = offset match {
+  private def vectorOffset(position: Position): VectorOffset = position match {
     case ours: VectorOffset => ours
-    case other => parse(other.json)
+    case other: StreamOffset => parse(other.json)
+    case Beginning => throw new InvalidOffsetException(s"Source '$name' was asked for a batch without an end")
   }
 }
 

@@ -2,10 +2,15 @@ package headwater.partition
 
 import scala.concurrent.duration.Deadline
 
+import headwater.core.Positions
+
 /** The partitions of a running source: a watch over their offsets, and the function with which tasks read them. */
 private[headwater] trait RunningPartitions {
   def watch: PartitionWatch
   def reader: PythonReader
+
+  /** Spark has committed a batch that ends there. Does not block. */
+  def committed(positions: Positions): Unit
   def close(deadline: Deadline): Unit
 }
 

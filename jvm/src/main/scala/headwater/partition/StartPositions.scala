@@ -6,6 +6,7 @@ import javax.annotation.concurrent.GuardedBy
 
 import scala.jdk.CollectionConverters._
 
+import com.fasterxml.jackson.core.JsonProcessingException
 import com.fasterxml.jackson.databind.JsonNode
 import headwater.InvalidOffsetException
 import headwater.core.{OffsetJson, PartitionKeyType, Positions, VectorOffset}
@@ -60,15 +61,18 @@ private[headwater] final class StartPositions(files: LogFiles, source: String, i
 
   private def read(): Unit = {
     val numbers = files.list().flatMap(numberOf).sorted
-    number = numbers.lastOption.getOrElse(0L)
     numbers.foreach { n =>
       val path = files.pathOf(nameOf(n))
-      try load(StartFile.read(files, nameOf(n)))
-      catch {
-        // Not every file system writes files atomically. A file that is incomplete was never used.
-        case e: IOException if n == number =>
-          logWarning(s"$path is not whole, and is left out: $e")
-        case e @ (_: IOException | _: IllegalStateException) =>
+      try {
+        load(StartFile.read(files, nameOf(n)))
+        number = n
+      } catch {
+        // Not every file system writes files atomically. A file that is incomplete was never used. It is deleted, since
+        // it would count as damaged once another file follows it.
+        case e: IncompleteFileException if n == numbers.last =>
+          logWarning(s"$path is incomplete, and is deleted: ${e.getMessage}")
+          files.delete(nameOf(n))
+        case e @ (_: IncompleteFileException | _: IllegalStateException) =>
           throw new InvalidOffsetException(s"$path is damaged: ${e.getMessage}", e)
       }
     }
@@ -100,6 +104,9 @@ private[headwater] object StartPositions {
     case _ => None
   }
 
+  /** A file that is not JSON to its end. */
+  final class IncompleteFileException(message: String) extends IOException(message)
+
   /** The content of one file. */
   final case class StartFile(
       source: String,
@@ -110,14 +117,17 @@ private[headwater] object StartPositions {
 
   object StartFile {
 
-    /** @throws java.io.IOException
+    /** @throws IncompleteFileException
       *   when the file is not JSON: if it is the last one, it was not written to its end
       * @throws IllegalStateException
       *   when it is another format
       */
     def read(folder: LogFolder, name: String): StartFile = {
-      val tree = OffsetJson.mapper.readTree(folder.text(name, MaxBytes))
-      if (!tree.isObject) throw new IOException("it is not a JSON object")
+      val text = folder.text(name, MaxBytes)
+      val tree =
+        try OffsetJson.mapper.readTree(text)
+        catch { case e: JsonProcessingException => throw new IncompleteFileException(e.getOriginalMessage) }
+      if (!tree.isObject) throw new IncompleteFileException("it is not a JSON object")
       def field(name: String): JsonNode =
         Option(tree.get(name)).getOrElse(throw new IllegalStateException(s"the field '$name' is missing"))
       if (field("v").asLong != Version)

@@ -1,10 +1,11 @@
 package headwater.task
 
-import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.{CompletableFuture, ConcurrentHashMap, TimeUnit}
 import java.util.concurrent.atomic.AtomicLong
 
 import headwater.DataLossException
 import headwater.core.Slice
+import org.apache.spark.TaskContext
 
 /** The rows of planned batches, in the driver. Frames and tasks refer to them by an id; the source that planned
   * the batch drops them. A frame must not hold its rows: applications keep frames of finished batches, and Python
@@ -12,23 +13,47 @@ import headwater.core.Slice
   */
 object PlannedRows {
   private val ids = new AtomicLong
-  private val slicesById = new ConcurrentHashMap[Long, IndexedSeq[Slice]]
+  private val plannedById = new ConcurrentHashMap[Long, Planned]
+
+  private final case class Planned(slices: IndexedSeq[Slice], isStopped: Boolean)
 
   def put(slices: IndexedSeq[Slice]): Long = {
     val id = ids.incrementAndGet()
-    slicesById.put(id, slices)
+    plannedById.put(id, Planned(slices, isStopped = false))
     id
   }
 
-  /** @throws DataLossException after [[drop]] */
-  def get(id: Long): IndexedSeq[Slice] = Option(slicesById.get(id)).getOrElse {
-    throw new DataLossException(
-      "The rows of this frame are gone: its batch was committed, or its query stopped. A frame of a micro-batch can be " +
-        "used until its batch is done; to keep its rows, write them somewhere."
-    )
-  }
+  /** @param queryId
+    *   of the query that asks, from the local properties of the thread or of the task; null outside of queries
+    * @throws DataLossException
+    *   after [[drop]], and after [[stop]] for everybody but queries and their tasks
+    */
+  def get(id: Long, queryId: String): IndexedSeq[Slice] =
+    Option(plannedById.get(id))
+      .filter(planned => !planned.isStopped || queryId != null)
+      .map(_.slices)
+      .getOrElse {
+        throw new DataLossException(
+          "The rows of this frame are gone: its batch was committed, or its query stopped. A frame of a micro-batch can be " +
+            "used until its batch is done; to keep its rows, write them somewhere."
+        )
+      }
 
-  def drop(id: Long): Unit = slicesById.remove(id)
+  /** The query was stopped: from now on only the tasks that Spark is cancelling get the rows. */
+  def stop(id: Long): Unit = plannedById.computeIfPresent(id, (_, planned) => planned.copy(isStopped = true))
+
+  def drop(id: Long): Unit = plannedById.remove(id)
+
+  /** Calls `drop` when the tasks of a stopped query have ended. Spark cancels them, and does not say when they have. */
+  private[headwater] def afterTasks(drop: () => Unit): Unit =
+    CompletableFuture
+      .delayedExecutor(CancelSeconds, TimeUnit.SECONDS, (task: Runnable) => task.run())
+      .execute(() => drop())
+
+  private val CancelSeconds = 10L
+
+  /** The local property in which a query's thread and its tasks carry the id of the query. */
+  val QueryIdProperty = "sql.streaming.queryId"
 }
 
 /** The slices that one task reads. A task carries this object. */
@@ -48,7 +73,11 @@ object TaskSlices {
     new ById(id, from, until, byId)
 
   private final class ById(id: Long, from: Int, until: Int, byId: Boolean) extends TaskSlices {
-    override def slices: Seq[Slice] = PlannedRows.get(id).slice(from, until)
+    override def slices: Seq[Slice] = PlannedRows.get(id, queryId).slice(from, until)
+
+    /** Of the task. Spark's scheduler, which serializes tasks, has none: then the batch was planned in time. */
+    private def queryId: String =
+      Option(TaskContext.get()).fold("scheduler")(_.getLocalProperty(PlannedRows.QueryIdProperty))
 
     private def writeReplace(): AnyRef = if (byId) this else WithRows(slices.toVector)
   }

@@ -7,7 +7,16 @@ import java.util.concurrent.CompletableFuture
 import scala.concurrent.duration.Deadline
 import scala.jdk.CollectionConverters._
 
-import headwater.core.{Json, PartitionKeyType, PartitionedOptions, Positions, SourceOptions, VectorOffset}
+import headwater.core.{
+  Arrivals,
+  FeedReport,
+  Json,
+  PartitionKeyType,
+  PartitionedOptions,
+  Positions,
+  SourceOptions,
+  VectorOffset
+}
 import headwater.log.LocalFiles
 import headwater.partition.PartitionWatch.{PartitionErrors, Snapshot}
 import headwater.partition._
@@ -24,6 +33,7 @@ class PartitionedSourceSuite extends AnyFunSuite {
   private final class ScriptedWatch extends PartitionWatch {
     @volatile var snapshot: Option[Snapshot] = None
     @volatile var failure: Option[Throwable] = None
+    @volatile var arrivals: Arrivals.Status = Arrivals.NoRows
     @volatile var isClosed = false
     @volatile var known = Set.empty[String]
     @volatile var requests = Seq.empty[Map[String, (Long, Long)]]
@@ -48,6 +58,7 @@ class PartitionedSourceSuite extends AnyFunSuite {
   private final class Fixture(folder: Path, written: Map[String, String], hasGaps: Boolean)
       extends AutoCloseable {
     val watch = new ScriptedWatch
+    var committed = Seq.empty[Map[String, Long]]
     var tasks = Seq.empty[String]
     var reports = Seq.empty[String]
     var nanos = 0L
@@ -62,6 +73,7 @@ class PartitionedSourceSuite extends AnyFunSuite {
         new RunningPartitions {
           override def watch: PartitionWatch = Fixture.this.watch
           override def reader: PythonReader = PythonReader(Array.empty, "", "", Nil, Map.empty)
+          override def committed(positions: Positions): Unit = Fixture.this.committed :+= positions.at
           override def close(deadline: Deadline): Unit = Fixture.this.watch.isClosed = true
         }
       },
@@ -77,7 +89,8 @@ class PartitionedSourceSuite extends AnyFunSuite {
         tasks = batch.tasks
         batch.onReports(() => reports)
         null
-      }
+      },
+      () => ()
     )
 
     def latest(start: Offset = null, limit: ReadLimit = ReadLimits.of(options.limits)): Offset =
@@ -108,11 +121,55 @@ class PartitionedSourceSuite extends AnyFunSuite {
     finally fixture.close()
   }
 
+  test("a commit is passed on with the offsets at which its batch ends") {
+    withSource() { fixture =>
+      fixture.watch.show("0" -> 5L, "1" -> 3L)
+      val end = fixture.latest()
+      fixture.batch(None, end)
+      assert(fixture.committed.isEmpty)
+      fixture.source.commit(end)
+      assert(fixture.committed == Seq(Map("0" -> 5L, "1" -> 3L)))
+    }
+  }
+
+  test("metrics tell of errors and arrivals") {
+    withSource() { fixture =>
+      fixture.latest()
+      assert(fixture.metrics("state") == "starting" && fixture.metrics("restarts") == "0")
+      val report =
+        FeedReport("restarting", restarts = 4, lastError = Some(FeedReport.LastError("OSError: no", 0)))
+      fixture.watch.show(
+        Snapshot(PartitionKeyType.Numbers, Map("0" -> 5L), Map("0" -> 0L), Set.empty, true, Map.empty, report)
+      )
+      fixture.watch.arrivals = Arrivals.Status(Some(1500), 2.5, 0)
+      val metrics = fixture.metrics
+      assert(metrics("state") == "restarting" && metrics("restarts") == "4" && metrics("badRows") == "0")
+      assert(metrics("lastError") == "OSError: no" && metrics("lastErrorAt") == "1970-01-01T00:00:00.000Z")
+      assert(metrics("lastRowAt") == "1970-01-01T00:00:01.500Z" && metrics("rowsPerSecond") == "2.5")
+    }
+  }
+
   private def newFolder = Files.createTempDirectory("headwater-partitioned")
   private def at(next: (String, Long)*): Offset =
-    new V1Offset(VectorOffset("shards", Positions(PartitionKeyType.Numbers, next)))
+    new SparkOffset(VectorOffset("shards", Positions(PartitionKeyType.Numbers, next)))
   private def next(offset: Offset): Map[String, Long] = VectorOffset.parse(offset.json).next.at
   private def fromLog(offset: Offset) = new Offset { override val json: String = offset.json }
+
+  test("a partition that is gone leaves the metrics, and its offset stays") {
+    withSource(written = Map("failOnDataLoss" -> "false")) { fixture =>
+      fixture.watch.show("0" -> 5L, "1" -> 7L)
+      val first = fixture.latest()
+      fixture.batch(None, first)
+      assert(fixture.metrics("partitionCount") == "2")
+      val starts = Map("0" -> 0L, "1" -> 0L)
+      fixture.watch.show(
+        Snapshot(PartitionKeyType.Numbers, Map("0" -> 6L), starts, Set("1"), isComplete = true, Map.empty)
+      )
+      assert(next(fixture.latest(first)) == Map("0" -> 6, "1" -> 7))
+      assert(fixture.metrics("partitionCount") == "1")
+      assert(!Json.mapper.readTree(fixture.metrics("partitions")).has("1"), fixture.metrics("partitions"))
+    }
+  }
 
   test("there is no offset before the partitions have responded and have a row") {
     withSource() { fixture =>
@@ -286,12 +343,12 @@ class PartitionedSourceSuite extends AnyFunSuite {
       fixture.watch.show("0" -> 4L)
       val backwards = intercept[InvalidOffsetException](fixture.batch(Some(at("0" -> 9)), at("0" -> 4)))
       assert(backwards.getMessage.contains("ends before it begins, in partition '0'"))
-      val other = new V1Offset(VectorOffset("others", Positions(PartitionKeyType.Numbers, Seq("0" -> 1L))))
+      val other = new SparkOffset(VectorOffset("others", Positions(PartitionKeyType.Numbers, Seq("0" -> 1L))))
       assert(
         intercept[InvalidOffsetException](fixture.latest(other)).getMessage
           .contains("belongs to source 'others'")
       )
-      val named = new V1Offset(VectorOffset("shards", Positions(PartitionKeyType.Names, Seq("a" -> 1L))))
+      val named = new SparkOffset(VectorOffset("shards", Positions(PartitionKeyType.Names, Seq("a" -> 1L))))
       assert(
         intercept[InvalidOffsetException](fixture.latest(named)).getMessage.contains("cannot be told apart")
       )

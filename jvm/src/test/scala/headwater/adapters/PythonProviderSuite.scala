@@ -21,10 +21,6 @@ class PythonProviderSuite extends StreamTest {
 
   private def withPython(body: ScriptedPython => Unit): Unit = {
     Bridge.open(unix = true)
-    TestConnection
-      .to(Bridge.current.server)
-      .close() // from now on the threads of the bridge exist
-    Script.await("no timer")(NoThreadLeft.ours.exists(_.getName == "headwater-bridge-timer"))
     val before = NoThreadLeft.ours
     Using.resource(new ScriptedPython(Bridge.current.server)) { python =>
       python.onLoad = describe(python, _)
@@ -214,9 +210,11 @@ class PythonProviderSuite extends StreamTest {
   }
 
   test("spark.read says to use spark.readStream") {
-    val error = intercept[UnsupportedOperationException] {
-      spark.read.format("headwater").option("source", "numbers").load()
+    withPython { _ =>
+      val error = intercept[UnsupportedOperationException] {
+        spark.read.format("headwater").option("source", "numbers").load()
+      }
+      assert(error.getMessage.contains("""use spark.readStream.format("headwater")"""))
     }
-    assert(error.getMessage.contains("""use spark.readStream.format("headwater")"""))
   }
 }

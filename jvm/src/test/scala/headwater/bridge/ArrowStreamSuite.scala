@@ -10,9 +10,10 @@ import scala.util.{Failure, Random, Success, Try, Using}
 
 import com.google.flatbuffers.FlatBufferBuilder
 import com.sun.management.ThreadMXBean
-import headwater.core.{ArrowRows, Slice}
-import headwater.task.SliceRows
-import headwater.testing.{ArrowBytes, Script}
+import headwater.BridgeException
+import headwater.core.{ArrowRows, ArrowSchema, Slice}
+import headwater.task.{SliceColumns, SliceRows}
+import headwater.testing.{ArrowBytes, ArrowSamples, Script}
 import org.apache.arrow.flatbuf.{
   Field => FbField,
   Message,
@@ -30,6 +31,22 @@ import org.scalatest.prop.TableDrivenPropertyChecks
 
 class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
   import ArrowStreamSuite._
+
+  test("a schema is parsed as Arrow does, on an interrupted thread too") {
+    val columns = Seq(
+      new Field("n", FieldType.notNullable(new ArrowType.Int(64, true)), null),
+      new Field(
+        "s",
+        FieldType.nullable(ArrowType.Struct.INSTANCE),
+        List(Field.nullable("t", ArrowType.Utf8.INSTANCE)).asJava
+      )
+    )
+    val schema = new Schema(columns.asJava, Map("key" -> "value").asJava)
+    val bytes = schema.serializeAsMessage()
+    Thread.currentThread().interrupt()
+    try assert(ArrowSchema.parse(bytes) == schema)
+    finally assert(Thread.interrupted())
+  }
 
   test("a stream of Arrow's own writer is read row for row") {
     val text = FieldType.nullable(ArrowType.Utf8.INSTANCE)
@@ -63,10 +80,8 @@ class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     val batches = all(stream)
     assert(batches.map(_.rows) == sizes && batches.forall(_.metadata.isEmpty))
     val slices = batches.filter(_.rows > 0).map(b => Slice.whole(ArrowRows(b.rows, b.bytes)))
-    val rows = new SliceRows(schema.serializeAsMessage(), slices.iterator, new RootAllocator)
-    val decoded =
-      try rows.map(row => row.getLong(0) -> Option.when(!row.isNullAt(1))(row.getString(1))).toSeq
-      finally rows.close()
+    val rows = new SliceRows(new SliceColumns(schema.serializeAsMessage(), slices.iterator))
+    val decoded = rows.map(row => row.getLong(0) -> Option.when(!row.isNullAt(1))(row.getString(1))).toSeq
     assert(decoded == (0 until 1011).map(i => i.toLong -> Option.when(i % 5 != 0)(s"w$i")))
   }
 
@@ -83,6 +98,45 @@ class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     val note = stream.next().get
     assert(note.rows == 0 && note.metadata == Map("headwater.caught_up" -> ""))
     assert(stream.next().isEmpty)
+  }
+
+  test(
+    "a batch whose lengths or offsets are wrong is refused with its column, or every row of it can be read"
+  ) {
+    val random = new Random(7)
+    val whole = ArrowSamples.batch(random)
+    val schema = ArrowBytes.schema(ArrowSamples.schema)
+    def rowsOf(batch: ArrowStream.Batch): Unit = {
+      val slices = Iterator(Slice.whole(ArrowRows(batch.rows, batch.bytes)))
+      new SliceRows(new SliceColumns(ArrowSamples.schema.serializeAsMessage(), slices))
+        .foreach(row => ArrowSamples.touch(row))
+    }
+    def read(message: Array[Byte]): Try[Option[ArrowStream.Batch]] = {
+      val stream = reader(schema ++ message)
+      stream.schema()
+      Try(stream.next())
+    }
+    rowsOf(read(whole).get.get)
+    val outcomes = (1 to 20000).map { round =>
+      val broken = whole.clone()
+      (0 to random.nextInt(2)).foreach { _ =>
+        val at = 8 + random.nextInt(broken.length - 8)
+        broken(at) = Seq[Byte](0, 1, -1, 127, -128, random.nextInt().toByte)(random.nextInt(6))
+      }
+      withClue(s"round $round") {
+        read(broken) match {
+          case Success(batch) =>
+            batch.filter(_.rows > 0).foreach(rowsOf)
+            "read"
+          case Failure(e: BridgeException) =>
+            assert(e.getMessage.startsWith("Python sent an Arrow batch that is not valid: "), e)
+            "invalid"
+          case Failure(_: IOException) => "refused"
+          case Failure(e) => fail(e)
+        }
+      }
+    }
+    assert(outcomes.toSet == Set("read", "invalid", "refused"))
   }
 
   test("reads of one byte at a time have the same result") {
@@ -171,7 +225,7 @@ class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
     assert(read(body - 1).failed.get.getMessage == s"an Arrow message of $body bytes; at most ${body - 1}")
   }
 
-  test("a flipped bit in any header is an IOException or another valid stream") {
+  test("a flipped bit in any header is refused, or is another valid stream") {
     val nested = new Schema(
       Seq(
         new Field(
@@ -193,12 +247,12 @@ class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
       for (byte <- from until from + head; bit <- 0 until 8) {
         val flipped = bytes.clone()
         flipped(byte) = (flipped(byte) ^ (1 << bit)).toByte
-        onlyIOException(flipped ++ ArrowBytes.end, s"bit $bit of byte $byte")
+        readOrRefused(flipped ++ ArrowBytes.end, s"bit $bit of byte $byte")
       }
     }
   }
 
-  test("random bytes, with and without a valid prefix, are an IOException or an empty stream") {
+  test("random bytes, with and without a valid prefix, are refused or an empty stream") {
     val random = new Random(20260101)
     (1 to 20000).foreach { round =>
       val noise = random.nextBytes(random.nextInt(300))
@@ -212,13 +266,14 @@ class ArrowStreamSuite extends AnyFunSuite with TableDrivenPropertyChecks {
           ArrowBytes.schema
             .take(if (random.nextBoolean()) Int.MaxValue else 0) ++ good.patch(at, noise, noise.length)
       }
-      onlyIOException(bytes, s"round $round")
+      readOrRefused(bytes, s"round $round")
     }
   }
 
-  private def onlyIOException(bytes: Array[Byte], what: String): Unit =
+  private def readOrRefused(bytes: Array[Byte], what: String): Unit =
     bounded(Try(readAll(bytes))) match {
       case Success(_) | Failure(_: IOException) =>
+      case Failure(e: BridgeException) => assert(e.getMessage.contains("not valid"), what)
       case Failure(e) => fail(what, e)
     }
 }
@@ -256,10 +311,8 @@ object ArrowStreamSuite {
   def longs(batch: ArrowStream.Batch): Seq[Long] = longs(ArrowRows(batch.rows, batch.bytes))
 
   def longs(rows: ArrowRows): Seq[Long] = {
-    val decoded =
-      new SliceRows(Script.arrowSchema.serializeAsMessage(), Iterator(Slice.whole(rows)), new RootAllocator)
-    try decoded.map(_.getLong(0)).toList
-    finally decoded.close()
+    val columns = new SliceColumns(Script.arrowSchema.serializeAsMessage(), Iterator(Slice.whole(rows)))
+    new SliceRows(columns).map(_.getLong(0)).toList
   }
 
   private def headOf(message: Array[Byte]): Array[Byte] = {

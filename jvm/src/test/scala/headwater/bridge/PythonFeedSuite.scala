@@ -9,7 +9,7 @@ import scala.jdk.CollectionConverters._
 import scala.util.{Random, Try, Using}
 
 import headwater.buffer.Buffer
-import headwater.core.{ArrowRows, Cursor, Feed, FeedThread, Json, RowGroup, RowSink}
+import headwater.core.{Arrivals, ArrowRows, Cursor, Feed, FeedReport, FeedThread, Json, RowGroup, RowSink}
 import headwater.testing.{
   ArrowBytes,
   CapturedLog,
@@ -29,11 +29,25 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
 
   private val ids = new AtomicLong
 
-  private final class Fixture(val bridge: Bridge, val python: ScriptedPython, shards: Int) {
+  private final class Fixture(
+      val bridge: Bridge,
+      val python: ScriptedPython,
+      shards: Int,
+      exitTime: FiniteDuration
+  ) {
     val id = s"feed${ids.incrementAndGet()}"
     val opening = Json.mapper.createObjectNode().put("source", "letters").put("onError", "fail")
     val feed =
-      new PythonFeed(bridge, id, opening, shards, Script.arrowSchema, holdUntilCursor = false, _ => None)
+      new PythonFeed(
+        bridge,
+        id,
+        opening,
+        shards,
+        Script.arrowSchema,
+        holdUntilCursor = false,
+        _ => None,
+        exitTime
+      )
 
     def shard(index: Int = 0): TestConnection = python.started(s"$id.$index")
     def open(index: Int = 0): String = s"open $id.$index"
@@ -60,9 +74,14 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
-  private def withFeed(shards: Int = 1)(body: Fixture => Unit): Unit = {
+  private def withFeed(shards: Int = 1, exitTime: FiniteDuration = Duration.Zero)(
+      body: Fixture => Unit
+  ): Unit = {
     val bridge = new Bridge(unix = true)
-    try Using.resource(new ScriptedPython(bridge.server))(python => body(new Fixture(bridge, python, shards)))
+    try
+      Using.resource(new ScriptedPython(bridge.server)) { python =>
+        body(new Fixture(bridge, python, shards, exitTime))
+      }
     finally bridge.server.close()
   }
 
@@ -143,6 +162,59 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
+  test("a failure in Python has no stack of the JVM, which would hide the traceback") {
+    withFeed() { f =>
+      f.running { run =>
+        f.shard().send(ArrowBytes.note("headwater.failure" -> "ValueError: no"))
+        run.awaitEnd()
+        assert(run.failure.get.getStackTrace.isEmpty)
+      }
+    }
+  }
+
+  test("the status of each shard is kept, and requested again with the version that was received") {
+    withFeed(shards = 2) { f =>
+      val versions = new ConcurrentLinkedQueue[String]
+      f.python.onStatus = request => {
+        val (feed, version) = (request.path("feed").asText, request.path("version").asLong)
+        versions.add(s"${feed.last} $version")
+        if (version == 0 && feed.endsWith(".0"))
+          f.python.respond(
+            request,
+            """{"version":7,"state":"restarting","restarts":2,"badRows":3,"lastError":"OSError: no","lastErrorAt":5}"""
+          )
+        else if (version == 0) f.python.respond(request, """{"version":1,"state":"running","badRows":4}""")
+        else if (version == 1)
+          f.python.respond(
+            request,
+            """{"version":2,"state":"running","badRows":5,"lastError":"OSError: a","lastErrorAt":9}"""
+          )
+      }
+      f.running { _ =>
+        Script.await(s"asked were $versions")(versions.contains("0 7") && versions.contains("1 2"))
+        val expected =
+          FeedReport("restarting", restarts = 2, badRows = 8, Some(FeedReport.LastError("OSError: a", 9)))
+        assert(f.feed.report.contains(expected))
+      }
+    }
+  }
+
+  test("a feed that Python has stopped is not asked again, and one that has said nothing is starting") {
+    withFeed() { f =>
+      val count = new AtomicInteger
+      f.python.onStatus = request => {
+        count.incrementAndGet()
+        f.python.respond(request, """{"version":0,"stopped":true}""")
+      }
+      f.running { _ =>
+        f.shard()
+        Script.await("no status was requested")(count.get == 1)
+        assert(f.feed.report.contains(FeedReport.Starting))
+      }
+      assert(count.get == 1)
+    }
+  }
+
   test("a connection that is lost anywhere but at the end fails the run") {
     val whole = ArrowBytes.schema ++ ArrowBytes.batch(Seq(1))
     Seq(0, 5, ArrowBytes.schema.length, ArrowBytes.schema.length + 9, whole.length - 1, whole.length)
@@ -203,6 +275,40 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
     }
   }
 
+  test("a cursor that no start could read is refused before its rows are durable, with the limit") {
+    Seq(
+      1 -> "9" * 1001 -> "a number of more than 1000 digits",
+      1 -> s"""{"at":[-${"9" * 1500}]}""" -> "a number of more than 1000 digits",
+      1 -> ("[" * 101 + "]" * 101) -> "nested more than 100 levels deep",
+      4 -> s"\"${"x" * (2 << 20)}\"" -> "it has 2097154 bytes, and the limit is 2097152 (8 MiB for all shards)",
+      1 -> "{" -> "it is not JSON",
+      1 -> "1,2" -> "it is not JSON",
+      1 -> "" -> "it is empty"
+    ).foreach { case ((shards, cursor), reason) =>
+      withClue(cursor.take(50)) {
+        withFeed(shards) { f =>
+          f.running { run =>
+            val shard = f.shard()
+            shard.send(ArrowBytes.batch(Seq(1), "headwater.cursor" -> "1"))
+            Script.await("no row came")(run.values == Seq(1))
+            shard.send(ArrowBytes.batch(Seq(2), "headwater.cursor" -> cursor))
+            run.awaitEnd()
+            assert(run.values == Seq(1))
+            assert(run.failure.get.getMessage.contains(" of shard 0 is refused: "), run.failure)
+            assert(run.failure.get.getMessage.contains(reason), run.failure)
+            assert(run.failure.get.getMessage.length < 1000)
+          }
+        }
+      }
+    }
+  }
+
+  test("the largest cursors of 256 shards are accepted, and fit into the header of a segment") {
+    assert(Cursor.fault(s"\"${"x" * ((8 << 20) / 256 - 2)}\"", 256).isEmpty)
+    assert(Cursor.fault("9" * 1000, 256).isEmpty && Cursor.fault("[" * 100 + "]" * 100, 256).isEmpty)
+    assert(Cursor.fault("{\"" + "k" * 60000 + "\":1}", 1).isEmpty, "long names")
+  }
+
   test("without a Python process the run fails at once, with a remedy") {
     val bridge = new Bridge(unix = true)
     try {
@@ -241,6 +347,20 @@ class PythonFeedSuite extends AnyFunSuite with NoThreadLeft {
       run.awaitEnd()
       assert(run.failure.get.getMessage.contains("the connection to Python was lost"))
       assert(millis(f.feed.close(4.seconds.fromNow)) < 2000)
+    }
+  }
+
+  test("when Python ends, its feeds wait for the end of the JVM before they fail") {
+    withFeed(exitTime = 1.hour) { f =>
+      val run = new Run(f.feed)
+      f.shard().send(ArrowBytes.batch(Seq(1)))
+      Script.await("no row came")(run.values == Seq(1))
+      val thread = f.threads.head
+      f.python.close()
+      Script.await("it does not wait")(thread.getState == Thread.State.TIMED_WAITING)
+      f.feed.close(4.seconds.fromNow)
+      run.awaitEnd()
+      assert(run.failure.isEmpty, "a feed that is closed meanwhile has not failed")
     }
   }
 
@@ -554,6 +674,6 @@ object PythonFeedSuite {
       taken.size < most
     }
     override def caughtUp(): Unit = marks.incrementAndGet()
-    override def status: Buffer.Status = Buffer.Status(0, 0, -1, 0, 0, 0)
+    override def status: Buffer.Status = Buffer.Status(0, 0, -1, 0, 0, 0, Arrivals.NoRows)
   }
 }

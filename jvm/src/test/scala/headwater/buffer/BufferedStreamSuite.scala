@@ -4,7 +4,7 @@ import java.util.concurrent.LinkedBlockingQueue
 
 import scala.concurrent.duration._
 
-import headwater.FeedFailedException
+import headwater.{DataLossException, FeedFailedException}
 import headwater.core._
 import headwater.testing.{NoThreadLeft, Script}
 import org.scalatest.funsuite.AnyFunSuite
@@ -12,7 +12,7 @@ import org.scalatest.funsuite.AnyFunSuite
 /** What an adapter other than V1 needs of a stream; V1SourceContractSuite has the rest. No Spark session. */
 class BufferedStreamSuite extends AnyFunSuite with NoThreadLeft {
 
-  private final class Fixture {
+  private final class Fixture(shards: Int) {
     val batches = new LinkedBlockingQueue[Seq[Long]]
 
     val stream = new BufferedStream(
@@ -28,14 +28,17 @@ class BufferedStreamSuite extends AnyFunSuite with NoThreadLeft {
           }
           override def close(deadline: Deadline): Unit = batches.add(Nil)
         },
-      () => 0L
+      () => 0L,
+      shards = shards
     )
 
     def rows(slices: Seq[Slice]): Int = slices.map(_.count).sum
   }
 
-  private def withStream(body: Fixture => Unit): Unit = {
-    val fixture = new Fixture
+  private def withStream(body: Fixture => Unit): Unit = withShards(1)(body)
+
+  private def withShards(shards: Int)(body: Fixture => Unit): Unit = {
+    val fixture = new Fixture(shards)
     try body(fixture)
     finally fixture.stream.stop(20.seconds.fromNow)
   }
@@ -52,27 +55,61 @@ class BufferedStreamSuite extends AnyFunSuite with NoThreadLeft {
 
   test("live rows arrive in order, each once, and an empty wait ends with its timeout") {
     withStream { f =>
-      f.stream.open(f.stream.beginning)
-      val live = f.stream.live(f.stream.beginning)
-      assert(live.await(1.milli).isEmpty)
+      f.stream.open(Beginning)
+      val live = f.stream.live
+      assert(live.begin(Beginning) == Seq(-1L))
+      assert(live.await(0, -1, 1.milli) == ArrivedRows(Nil, -1))
       f.batches.add(Seq(1, 2, 3))
-      assert(f.rows(live.await(60.seconds)) == 3)
+      val first = live.await(0, -1, 60.seconds)
+      assert(f.rows(first.slices) == 3 && first.slices.head.seq == 0 && first.end == 2)
       f.batches.add(Seq(4))
-      assert(f.rows(live.await(60.seconds)) == 1)
-      assert(live.await(1.milli).isEmpty)
-      assert(SeqOffset.parse(f.stream.newest.get.json).seq == 3)
+      val second = live.await(0, 2, 60.seconds)
+      assert(f.rows(second.slices) == 1 && second.slices.head.seq == 3 && second.end == 3)
+      assert(live.await(0, 3, 1.milli).slices.isEmpty)
     }
   }
 
-  test("a live reader begins after its position and wakes up when the stream is stopped") {
+  test("a live batch ends where its slowest reader is, and the next one repeats nothing") {
+    withShards(2) { f =>
+      f.stream.open(Beginning)
+      val live = f.stream.live
+      assert(live.begin(Beginning) == Seq(-1L, -1L))
+      f.batches.add(Seq(1, 2, 3, 4))
+      Script.await("no row arrived")(f.stream.newest.nonEmpty)
+      val end = live.end(Vector(3, 1))
+      assert(end.asInstanceOf[SeqOffset].seq == 1 && f.stream.metrics("rowsInBatch") == "2")
+      f.stream.commit(end)
+      assert(live.begin(end) == Seq(3L, 1L))
+    }
+  }
+
+  test("a live batch without rows ends at the beginning") {
     withStream { f =>
       f.stream.open(Beginning)
+      f.stream.live.begin(Beginning)
+      assert(f.stream.live.end(Vector(-1)) == Beginning)
+    }
+  }
+
+  test("rows in memory that all live readers have handed on are dropped") {
+    withStream { f =>
+      f.stream.open(Beginning)
+      val live = f.stream.live
+      live.begin(Beginning)
       f.batches.add(Seq(1, 2, 3))
-      Script.await("no row arrived")(f.stream.newest.nonEmpty)
-      val start = f.stream.latest(Beginning, Admission(maxRows = 2)).get
-      val live = f.stream.live(start)
-      assert(f.rows(live.await(60.seconds)) == 1)
-      val waiting = new Thread(() => { live.await(60.seconds); () })
+      live.await(0, -1, 60.seconds)
+      live.await(0, 1, 60.seconds)
+      val plan = f.stream.plan(Beginning, f.stream.newest.get)
+      assert(intercept[DataLossException](plan.reportLosses()).getMessage.contains("lost the rows 0 to 1"))
+    }
+  }
+
+  test("a live reader wakes up when the stream is stopped") {
+    withStream { f =>
+      f.stream.open(Beginning)
+      val live = f.stream.live
+      live.begin(Beginning)
+      val waiting = new Thread(() => { live.await(0, -1, 60.seconds); () })
       waiting.start()
       f.stream.stop(20.seconds.fromNow)
       Uninterruptibly.join(waiting, 20.seconds.fromNow)

@@ -21,7 +21,8 @@ class PythonOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
       onBadRow = "fail",
       linger = 10000000L,
       batchRows = 8192,
-      startCursor = None
+      startCursor = None,
+      ackOn = "durable"
     )
     assert(read() == defaults)
   }
@@ -33,9 +34,25 @@ class PythonOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
       "MAXRESTARTS" -> "0",
       "onbadrow" -> "NULL",
       "linger" -> "2s",
-      "batch_rows" -> "1048576"
+      "batch_rows" -> "1048576",
+      "ACK_ON" -> "Commit"
     )
-    assert(all == PythonOptions(256, "restart", Some(0L), "null", 2000000000L, 1048576L, None))
+    assert(all == PythonOptions(256, "restart", Some(0L), "null", 2000000000L, 1048576L, None, "commit"))
+  }
+
+  test("a start cursor that no start could read is refused, and not taken for a string") {
+    Seq(
+      "9" * 1001 -> "1000 digits",
+      "[" * 101 + "]" * 101 -> "100 levels",
+      "x" * (9 << 20) -> "the limit is 8388608"
+    ).foreach { case (cursor, reason) =>
+      val error = intercept[InvalidOptionException](read("startCursor" -> cursor))
+      assert(error.getMessage.startsWith("Option 'startCursor' is '") && error.getMessage.contains(reason))
+      assert(error.getMessage.length < 1000)
+    }
+    Seq("9" * 1000, "plain text", """{"at":1}""").foreach(cursor =>
+      assert(read("startCursor" -> cursor).startCursor.contains(cursor))
+    )
   }
 
   test("an invalid value is refused with the option, the value and what is allowed") {
@@ -47,7 +64,8 @@ class PythonOptionsSuite extends AnyFunSuite with TableDrivenPropertyChecks {
       ("onError", "ignore", "it must be fail or restart or end"),
       ("onError", "", "it must be fail or restart or end"),
       ("maxRestarts", "-1", "it must be an integer, 0 or more"),
-      ("onBadRow", "skip", "it must be fail or drop or null"),
+      ("onBadRow", "skip", "it must be fail or drop or null or keep"),
+      ("ackOn", "batch", "it must be durable or commit"),
       ("linger", "10", "it must be a duration with its unit"),
       ("linger", "-1ms", "it must be a duration with its unit"),
       ("batchRows", "0", "it must be an integer from 1 to 1048576"),

@@ -3,7 +3,7 @@ package headwater.core
 import scala.io.Source
 import scala.util.{Try, Using}
 
-import headwater.adapters.V1Offset
+import headwater.adapters.SparkOffset
 import headwater.InvalidOffsetException
 import headwater.testing.MutatedText
 import org.scalacheck.Gen
@@ -28,6 +28,21 @@ class SeqOffsetSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Tabl
     assert(lines.map(SeqOffset.parse(_).durability.name) == Seq("memory", "memory", "memory", "log"))
   }
 
+  test("the offset before the first row is read as the beginning, and written identically") {
+    val lines = Using.resource(Source.fromResource("golden/seq-offset-beginning.txt"))(_.getLines().toList)
+    val sources = Seq("a", "random_alpha", "Z_9")
+    assert(lines == sources.map(SeqOffset.beginning))
+    assert(lines.map(SeqOffset.position) == sources.map(_ -> Beginning))
+    assert(SeqOffset.position(good) == ("random_alpha" -> SeqOffset.parse(good)))
+    Seq(
+      lines.head.replace("-1", "-2"),
+      lines.head.replace("-1", "-1.0"),
+      lines.head + " ",
+      lines.head.replace("\"a\"", "\"../a\""),
+      lines.head.replace("}", ",\"run\":\"0000000000000000\"}")
+    ).foreach(text => withClue(text)(intercept[InvalidOffsetException](SeqOffset.position(text))))
+  }
+
   test("an offset survives its JSON, which is one line and unique") {
     forAll(names, Gen.long, Gen.choose(0L, Long.MaxValue)) { (source, run, seq) =>
       val offset = SeqOffset(source, f"$run%016x", seq)
@@ -38,7 +53,7 @@ class SeqOffsetSuite extends AnyFunSuite with ScalaCheckPropertyChecks with Tabl
 
   test("an offset equals Spark's SerializedOffset with the same JSON") {
     val fromLog = new org.apache.spark.sql.execution.streaming.Offset { override val json: String = good }
-    assert(fromLog == new V1Offset(SeqOffset.parse(good)))
+    assert(fromLog == new SparkOffset(SeqOffset.parse(good)))
   }
 
   test("an invalid offset is refused with the reason") {

@@ -9,15 +9,14 @@ import java.nio.file.{Files, Path}
 import scala.jdk.CollectionConverters._
 import scala.util.{Try, Using}
 
-import headwater.core.{Cursor, LostRows}
+import headwater.core.Cursor
 import org.scalatest.funsuite.AnyFunSuite
 
 /** What the report on a log says beside what recovery does with the same files. tests/test_checkpoint.py has the rest. */
 class CheckpointToolSuite extends AnyFunSuite {
   import Written._
 
-  private val manifest =
-    Manifest(Logs.Source, Logs.Run, 1, 0, 1, """{"type":"struct","fields":[]}""", Map.empty)
+  private val manifest = Logs.manifest
 
   private def withCheckpoint[T](segments: Segment*)(body: (Path, Path) => T): T = {
     val checkpoint = Files.createTempDirectory("headwater-checkpoint")
@@ -40,53 +39,81 @@ class CheckpointToolSuite extends AnyFunSuite {
 
   /** The rows that recovery reports as lost, or its error. */
   private def recovered(log: Path): Try[Set[Long]] = Try {
-    val scan = LogScan.of(new LocalFiles(log, durable = false), 0)
-    scan.rows.collect { case (first, lost: LostRows) => first until first + lost.count }.flatten.toSet
+    recovery(log).lost.flatMap(lost => lost.first to lost.last).toSet
   }
+
+  private def recovery(log: Path): LogScan =
+    LogScan.of(new LocalFiles(log, durable = false), Some(manifest), manifest.first)
 
   private def report(log: Path): LogScan = LogScan.report(new LocalFolder(log), Some(manifest))
 
+  for (version <- Seq(1, 2))
+    test(
+      s"format $version: the report and recovery agree on rows, cursors and lost rows, whichever byte of the last segment is flipped"
+    ) {
+      val a = segment(1, 0, 0, version = version)(Seq(rows(2)))
+      val b = segment(1, 1, a.next, version = version)(
+        Seq(rows(3), rows(2, 2), Rows(Nil, Some(Cursor(0, "1")))),
+        Seq(Commit(4), Rows(Seq(1), Some(Cursor(0, "2")))),
+        Seq(rows(1), rows(2, 1))
+      )
+      withCheckpoint(a, b) { (_, log) =>
+        b.bytes.indices.foreach { position =>
+          val bytes = b.bytes.clone()
+          bytes(position) = (bytes(position) ^ (1 << (position % 8))).toByte
+          Files.write(log.resolve(b.name), bytes)
+          val recovery = this.recovery(log)
+          val reported = report(log)
+          assert(reported.copy(account = recovery.account) == recovery, s"byte $position")
+          val isLost = recovery.lost.nonEmpty
+          val isDamaged = reported.account.findings.exists(_.kind == Finding.Damage)
+          assert(reported.account.findings.nonEmpty && (isDamaged || !isLost), s"byte $position")
+        }
+      }
+    }
+
+  for (version <- Seq(1, 2))
+    test(s"format $version: a cursor is reported exactly when recovery refuses it") {
+      def wrapped(json: String) = if (version == 1) s"""{"shard":0,"cursor":$json}""" else json
+      val valid = Seq(wrapped("1"), wrapped("\"" + "x" * (15 << 20) + "\""))
+      val invalid = "x" +:
+        (if (version == 1) Seq("""{"shard":0}""", """{"shard":1234567890,"cursor":1}""") else Nil)
+      val limits = Seq("9" * 20000, "[" * 2000 + "]" * 2000, "1e9999999999").map(wrapped)
+      val format = if (version == 1) FrameFormat.V1 else new FrameFormat.V2(Logs.Key, 1, 0)
+      (valid ++ invalid ++ limits).foreach { note =>
+        withCheckpoint(segment(1, 0, 0, version = version)()) { (checkpoint, log) =>
+          val file = log.resolve(SegmentHeader.nameOf(1, 0))
+          val before = Files.readAllBytes(file)
+          val bytes = note.getBytes("UTF-8")
+          val frame = Frame.commit(format, 0, isFirst = true).copy(kind = Frame.RowsKind, note = bytes)
+          Files.write(file, before ++ Written.bytes(frame, before.length.toLong))
+          val isSound = run("verify", checkpoint)._1 == 0
+          assert(starts(log) == isSound, note.take(30))
+          assert(isSound || !valid.contains(note), note.take(30))
+          assert(!isSound || !invalid.contains(note), note.take(30))
+        }
+      }
+    }
+
   test(
-    "the report and recovery agree on rows, cursors and lost rows, whichever byte of the last segment is flipped"
+    "cursors that together are too large for the header of a segment are reported, and no start takes them"
   ) {
-    val a = segment(1, 0, 0)(Seq(rows(2)))
-    val b = segment(1, 1, a.next)(
-      Seq(rows(3), rows(2, 2), Rows(Nil, Some(Cursor(0, "1")))),
-      Seq(Commit(4), Rows(Seq(1), Some(Cursor(0, "2")))),
-      Seq(rows(1), rows(2, 1))
-    )
-    withCheckpoint(a, b) { (_, log) =>
-      b.bytes.indices.foreach { position =>
-        val bytes = b.bytes.clone()
-        bytes(position) = (bytes(position) ^ (1 << (position % 8))).toByte
-        Files.write(log.resolve(b.name), bytes)
-        val recovery = LogScan.of(new LocalFiles(log, durable = false), 0)
-        val reported = report(log)
-        assert(reported.copy(account = recovery.account) == recovery, s"byte $position")
-        val isLost = recovery.rows.exists(_._2.isInstanceOf[LostRows])
-        val isDamaged = reported.account.findings.exists(_.kind == Finding.Damage)
-        assert(reported.account.findings.nonEmpty && (isDamaged || !isLost), s"byte $position")
+    Seq(220 -> true, 256 -> false).foreach { case (shards, isValid) =>
+      val groups =
+        (0 until shards).map(shard => Seq(Rows(Nil, Some(Cursor(shard, "\"" + "x" * 140000 + "\"")))))
+      withCheckpoint(segment(1, 0, 0)(groups: _*)) { (checkpoint, log) =>
+        assert(starts(log) == isValid, shards)
+        val (status, out) = run("verify", checkpoint)
+        assert(status == (if (isValid) 0 else 1), out)
+        if (!isValid) assert(out.contains("the cursors of 256 shards have"), out)
       }
     }
   }
 
-  test("the note of a frame is reported exactly when recovery refuses it") {
-    Seq(
-      """{"shard":0,"cursor":1}""" -> true,
-      """{"shard":0}""" -> false,
-      "x" -> false,
-      """{"shard":1234567890,"cursor":1}""" -> false
-    )
-      .foreach { case (note, isValid) =>
-        withCheckpoint(segment(1, 0, 0)()) { (checkpoint, log) =>
-          val frame = Frame(Frame.RowsKind, Codec.None, true, false, 0, 0, 0, 0, 0, note.getBytes("UTF-8"))
-          val file = log.resolve(SegmentHeader.nameOf(1, 0))
-          Files.write(file, Files.readAllBytes(file) ++ frame.header)
-          assert(recovered(log).isSuccess == isValid, note)
-          assert(run("verify", checkpoint)._1 == (if (isValid) 0 else 1), note)
-        }
-      }
-  }
+  /** Whether a query could start here, and write. */
+  private def starts(log: Path): Boolean = Try {
+    Logs.withStore(new LocalFiles(log, durable = false))(store => Logs.append(store, Logs.rowGroup(0, 1)))
+  }.isSuccess
 
   test("the header of a segment is refused above the same length as in recovery") {
     Seq(0 -> true, 1 -> false).foreach { case (above, isValid) =>
@@ -103,11 +130,11 @@ class CheckpointToolSuite extends AnyFunSuite {
 
   /** A segment that begins with row 0, with two rows; spaces make its header so long. */
   private def headerOf(length: Int): Array[Byte] = {
-    val plain = segment(1, 0, 0)(Seq(rows(2)))
+    val plain = segment(1, 0, 0, version = 1)(Seq(rows(2)))
     val size = ByteBuffer.wrap(plain.bytes).order(LITTLE_ENDIAN).getInt(8)
     val json =
       plain.bytes.slice(SegmentHeader.FixedBytes, SegmentHeader.FixedBytes + size).padTo(length, ' '.toByte)
-    val start = ByteBuffer.allocate(SegmentHeader.FixedBytes).order(LITTLE_ENDIAN).put(SegmentHeader.Magic)
+    val start = ByteBuffer.allocate(SegmentHeader.FixedBytes).order(LITTLE_ENDIAN).put(SegmentHeader.magic(1))
     start.putInt(length).putInt(Frame.crcOf(json, 0, length))
     start.array ++ json ++ plain.bytes.drop(SegmentHeader.FixedBytes + size)
   }
@@ -115,8 +142,8 @@ class CheckpointToolSuite extends AnyFunSuite {
   test("a segment of a newer format is neither deleted by recovery nor reported as a torn tail") {
     withCheckpoint(segment(1, 0, 0)(Seq(rows(2)))) { (checkpoint, log) =>
       val file = log.resolve(SegmentHeader.nameOf(1, 1))
-      Files.write(file, "HWLOG".getBytes ++ Array[Byte](0, 0, 2) ++ new Array[Byte](100))
-      assert(LogScan.of(new LocalFiles(log, durable = false), 0).torn.isEmpty)
+      Files.write(file, "HWLOG".getBytes ++ Array[Byte](0, 0, 3) ++ new Array[Byte](100))
+      assert(recovery(log).torn.isEmpty)
       assert(run("verify", checkpoint)._1 == 1)
     }
   }
@@ -128,28 +155,33 @@ class CheckpointToolSuite extends AnyFunSuite {
       body
       threads.getCurrentThreadAllocatedBytes - before
     }
+    val format = new FrameFormat.V2(Logs.Key, 1, 0)
+    val position = segment(1, 0, 0)().bytes.length.toLong
     val garbage =
-      Seq[ByteBuffer => Unit](_.putInt(36, Int.MaxValue), _.putInt(24, 97 << 20), _.putInt(36, -1))
+      Seq[ByteBuffer => Unit](_.putInt(52, Int.MaxValue), _.putInt(40, 97 << 20), _.putInt(52, -1))
     val frames = garbage.map { change =>
-      val frame = Frame(Frame.RowsKind, Codec.None, true, false, 1, 0, 0, 0, 0, Array.emptyByteArray).header
+      val frame = format.header(Frame.commit(format, 0, isFirst = true), position)
       change(ByteBuffer.wrap(frame).order(LITTLE_ENDIAN))
       frame
     }
     val payload = new Array[Byte](48 << 20)
     val crc = Frame.crcOf(payload, 0, payload.length)
     val large = Frame(
+      format,
       Frame.RowsKind,
       Codec.None,
       true,
       false,
+      0,
       5,
+      0,
       0,
       payload.length,
       payload.length,
       crc,
       Array.emptyByteArray
     )
-    (frames :+ (large.header ++ payload)).zipWithIndex.foreach { case (frame, i) =>
+    (frames :+ (format.header(large, position) ++ payload)).zipWithIndex.foreach { case (frame, i) =>
       withCheckpoint(segment(1, 0, 0)()) { (_, log) =>
         val file = log.resolve(SegmentHeader.nameOf(1, 0))
         Files.write(file, Files.readAllBytes(file) ++ frame)
@@ -159,7 +191,8 @@ class CheckpointToolSuite extends AnyFunSuite {
     }
     withCheckpoint() { (_, log) =>
       val file = log.resolve(SegmentHeader.nameOf(1, 0))
-      val start = ByteBuffer.allocate(1 << 20).order(LITTLE_ENDIAN).put(SegmentHeader.Magic).putInt(70 << 20)
+      val start =
+        ByteBuffer.allocate(1 << 20).order(LITTLE_ENDIAN).put(SegmentHeader.magic(2)).putInt(70 << 20)
       Files.write(file, start.array)
       assert(allocated(report(log)) < (4 << 20))
     }

@@ -1,6 +1,7 @@
 package headwater.log
 
 import java.io.{Closeable, IOException}
+import java.nio.channels.FileChannel
 import java.nio.file.{Files, NoSuchFileException, Path, StandardOpenOption}
 import java.util.concurrent.CountDownLatch
 
@@ -19,6 +20,7 @@ final class Disk extends Closeable {
   private[this] var owner = Option.empty[FaultyFiles]
 
   private[log] var space = Long.MaxValue
+  private[log] var total = Option.empty[Long]
   private[log] var failedSync = Option.empty[String]
   private[log] var syncs = 0
   private[log] var refused = 0
@@ -26,6 +28,14 @@ final class Disk extends Closeable {
 
   /** How many more bytes can be written. */
   def limit(bytes: Long): Unit = synchronized { space = bytes }
+
+  /** The same, on a disk of a size that its users can ask for. */
+  def resize(free: Long, total: Long): Unit = synchronized {
+    space = free
+    this.total = Some(total)
+  }
+
+  def free: Long = synchronized(space)
 
   /** The next syncs fail. */
   def failSyncs(message: String): Unit = synchronized { failedSync = Some(message) }
@@ -84,7 +94,7 @@ final class Disk extends Closeable {
     }
   }
 
-  private def survivors(synced: Array[Byte], all: Array[Byte], random: Random): Array[Byte] = {
+  private[log] def survivors(synced: Array[Byte], all: Array[Byte], random: Random): Array[Byte] = {
     val length = synced.length + random.nextInt(all.length - synced.length + 1)
     val left = all.take(length)
     val sector = Seq(1, 8, 64, 512)(random.nextInt(4))
@@ -189,9 +199,18 @@ final class FaultyFiles(val disk: Disk, override val canAppend: Boolean = true) 
         }
       }
 
+      override def truncate(length: Long): Unit = step {
+        if (disk.space < Long.MaxValue) disk.space += Files.size(path) - length
+        Using.resource(FileChannel.open(path, StandardOpenOption.WRITE))(_.truncate(length))
+        ()
+      }
+
       override def close(): Unit = ()
     }
   }
+
+  override def space: Option[LogFiles.Space] =
+    disk.synchronized(disk.total.map(LogFiles.Space(disk.space, _)))
 
   override def delete(name: String): Unit = step {
     val path = disk.folder.resolve(name)

@@ -1,16 +1,79 @@
 package headwater.log
 
 import java.io.IOException
-import java.nio.{ByteBuffer, ByteOrder}
 
 import scala.util.{Random, Try}
 
 import headwater.core.Cursor
 import org.scalatest.funsuite.AnyFunSuite
 
+class FrameSuite extends FrameTests(version = 2) {
+  import FrameTests._
+
+  test("a frame is valid only in its log, in its segment and at its position") {
+    val frame = frameOf("rows".getBytes, Codec.None, isFirst = true, hasMore = false, Some(Cursor(2, "7")))
+    val text = Array.fill[Byte](100)('x') ++ bytesOf(frame, 100) ++ "rows".getBytes
+    def isFrame(format: FrameFormat, text: Array[Byte], position: Long) =
+      new SegmentFile("file:/x", new InMemory(text), Some(format)).frameAt(position).nonEmpty
+    assert(isFrame(new FrameFormat.V2(Logs.Key, 1, 0), text, 100))
+    assert(!isFrame(new FrameFormat.V2(Logs.Key.replace('0', '1'), 1, 0), text, 100), "another log")
+    assert(!isFrame(new FrameFormat.V2(Logs.Key, 2, 0), text, 100), "another epoch")
+    assert(!isFrame(new FrameFormat.V2(Logs.Key, 1, 1), text, 100), "another segment")
+    assert(!isFrame(new FrameFormat.V2(Logs.Key, 1, 0), text.drop(1), 99), "another position")
+    assert(!isFrame(FrameFormat.V1, text, 100), "another version")
+  }
+
+  test("a shard and an arrival time are stored exactly") {
+    for (shard <- Seq(0, 1, 255, Int.MaxValue); arrived <- Seq(0L, 1L, 1700000000123456L, Long.MaxValue)) {
+      val frame = frameOf("rows".getBytes, Codec.None, isFirst = true, hasMore = false, None)
+      val read = fileOf(frame.copy(shard = shard, arrived = arrived), "rows".getBytes).frameAt(0).get
+      assert(read.shard == shard && read.arrived == arrived)
+    }
+  }
+}
+
+class FrameFormat1Suite extends FrameTests(version = 1)
+
 /** One frame in a file: what was written is read, and anything else is refused. */
-class FrameSuite extends AnyFunSuite {
-  import FrameSuite._
+abstract class FrameTests(version: Int) extends AnyFunSuite {
+  import FrameTests._
+
+  protected val format: FrameFormat = if (version == 1) FrameFormat.V1 else new FrameFormat.V2(Logs.Key, 1, 0)
+
+  protected def bytesOf(frame: Frame, position: Long = 0): Array[Byte] = Written.bytes(frame, position)
+
+  protected def frameOf(
+      raw: Array[Byte],
+      codec: Codec,
+      isFirst: Boolean,
+      hasMore: Boolean,
+      cursor: Option[Cursor]
+  ): Frame = {
+    val stored = codec.compress(raw)
+    val crc = Frame.crcOf(stored, 0, stored.length)
+    val note = Written.note(format, cursor)
+    val shard = if (version == 1) 0 else cursor.fold(0)(_.shard)
+    Frame(
+      format,
+      Frame.RowsKind,
+      codec,
+      isFirst,
+      hasMore,
+      shard,
+      5,
+      123,
+      0,
+      stored.length,
+      raw.length,
+      crc,
+      note
+    )
+  }
+
+  protected def fileOf(frame: Frame, payload: Array[Byte]): SegmentFile = fileOf(bytesOf(frame) ++ payload)
+
+  protected def fileOf(bytes: Array[Byte]): SegmentFile =
+    new SegmentFile("file:/x", new InMemory(bytes), Some(format))
 
   private val random = new Random(7)
 
@@ -32,27 +95,27 @@ class FrameSuite extends AnyFunSuite {
       val frame = frameOf(raw, codec, isFirst, hasMore, cursor)
       val file = fileOf(frame, codec.compress(raw))
       val read = file.frameAt(0).get
-      assert(read.header.sameElements(frame.header) && read.note.sameElements(frame.note))
+      assert(bytesOf(read).sameElements(bytesOf(frame)) && read.note.sameElements(frame.note))
       assert(read.copy(note = frame.note) == frame)
       assert(read.cursor == cursor)
       assert(file.isPayloadIntact(read, 0) && file.payload(read, 0).sameElements(raw))
     }
-    val commit = Frame.commit(77, isFirst = true)
+    val commit = Frame.commit(format, 77, isFirst = true)
     val read = fileOf(commit, Array.emptyByteArray).frameAt(0).get
     assert(
-      !read.isRows && read.seq == 77 && read.next == 77 && read.isFirst && read.length == Frame.HeaderBytes
+      !read.isRows && read.seq == 77 && read.next == 77 && read.isFirst && read.length == format.fixedBytes
     )
   }
 
   test("every flipped bit in header, note or payload is detected") {
     val raw = bytes(50)
     val frame = frameOf(raw, Codec.None, isFirst = true, hasMore = false, Some(Cursor(1, """"here"""")))
-    val whole = frame.header ++ raw
+    val whole = bytesOf(frame) ++ raw
     whole.indices.foreach { i =>
       (0 until 8).foreach { bit =>
         val flipped = whole.clone()
         flipped(i) = (flipped(i) ^ (1 << bit)).toByte
-        val file = new SegmentFile("file:/x", new InMemory(flipped))
+        val file = fileOf(flipped)
         val read = file.frameAt(0)
         if (i < frame.headerBytes) assert(read.isEmpty, s"byte $i, bit $bit of the head")
         else {
@@ -68,48 +131,44 @@ class FrameSuite extends AnyFunSuite {
   test("a frame that is truncated at any byte is not a frame") {
     val raw = bytes(30)
     val frame = frameOf(raw, Codec.None, isFirst = false, hasMore = false, Some(Cursor(1, "5")))
-    val whole = frame.header ++ raw
+    val whole = bytesOf(frame) ++ raw
     whole.indices.foreach { length =>
-      assert(
-        new SegmentFile("file:/x", new InMemory(whole.take(length))).frameAt(0).isEmpty,
-        s"$length bytes"
-      )
+      assert(fileOf(whole.take(length)).frameAt(0).isEmpty, s"$length bytes")
     }
   }
 
   test("invalid lengths are rejected even with a correct checksum, without large allocations") {
-    val at = Seq("rows" -> 12, "stored" -> 24, "raw" -> 28, "note" -> 36)
-    val values = Seq(Int.MinValue, -1, Int.MaxValue, Int.MaxValue - 8, 2000000000)
-    for ((what, offset) <- at; value <- values if what != "rows" || value < 0) {
-      val header = Frame.commit(1, isFirst = true).header
-      val in = ByteBuffer.wrap(header).order(ByteOrder.LITTLE_ENDIAN)
-      in.putInt(offset, value)
-      in.putInt(4, Frame.crcOf(header, 8, Frame.HeaderBytes - 8))
-      val file = new SegmentFile("file:/x", new InMemory(header ++ new Array[Byte](100)))
-      assert(file.frameAt(0).isEmpty, s"$what $value")
-      assert(file.nextGroup(0).isEmpty)
+    val frame = Frame.commit(format, 1, isFirst = true)
+    val invalid =
+      for (value <- Seq(Int.MinValue, -1, Int.MaxValue, Int.MaxValue - 8, 2000000000))
+        yield Seq(
+          frame.copy(storedBytes = value),
+          frame.copy(rawBytes = value),
+          frame.copy(rows = if (value < 0) value else -value)
+        )
+    val seqs = Seq(-1L, Long.MinValue, Long.MaxValue, (1L << 62) + 1).map(seq => frame.copy(seq = seq))
+    (invalid.flatten ++ seqs).foreach { frame =>
+      val file = fileOf(bytesOf(frame) ++ new Array[Byte](100))
+      assert(file.frameAt(0).isEmpty && file.searchGroup(0).isEmpty, frame)
     }
-    Seq(-1L, Long.MinValue).foreach { seq =>
-      assert(
-        new SegmentFile("file:/x", new InMemory(Frame.commit(seq, isFirst = true).header)).frameAt(0).isEmpty
-      )
-    }
+    assert(fileOf(bytesOf(frame)).frameAt(0).nonEmpty)
   }
 
   test("random bytes contain no frames, and the search for the next sync group ends") {
     val noise = bytes(1 << 20)
-    val marks = "hwfr".getBytes
-    (0 until noise.length - 4 by 97).foreach(i => System.arraycopy(marks, 0, noise, i, 4))
-    assert(new SegmentFile("file:/x", new InMemory(noise)).nextGroup(0).isEmpty)
+    (0 until noise.length - 4 by 97).foreach(i => bytesOf(frame).copyToArray(noise, i, 4))
+    assert(fileOf(noise).searchGroup(0).isEmpty)
   }
 
+  private def frame: Frame = Frame.commit(format, 5, isFirst = true)
+
   test("the next sync group is found at every distance, across the pieces that are read at once") {
-    val header = Frame.commit(5, isFirst = true).header
-    Seq(0, 1, 39, 40, 41, 16343, 16344, 16345, 16383, 16384, 16385, 50000).foreach { distance =>
-      val file =
-        new SegmentFile("file:/x", new InMemory(new Array[Byte](distance) ++ header ++ new Array[Byte](9)))
-      assert(file.nextGroup(0).contains(distance.toLong))
-    }
+    Seq(0, 1, 39, 40, 41, 59, 60, 61, 16343, 16344, 16345, 16383, 16384, 16385, 50000, (1 << 20) - 30)
+      .foreach { distance =>
+        val header = bytesOf(frame, distance.toLong)
+        val file = fileOf(new Array[Byte](distance) ++ header ++ new Array[Byte](9))
+        assert(file.searchGroup(0).contains(distance.toLong))
+      }
   }
 
   Codec.all.foreach { codec =>
@@ -137,13 +196,14 @@ class FrameSuite extends AnyFunSuite {
   test("a cursor's JSON is stored exactly") {
     Seq("0", "1.10", "\"}\"", "{\"a\": 1 }", "null", "[1,\n2]", "\"\\u0000é😀\"", "1E400", "9" * 100000)
       .foreach { json =>
-        assert(Frame.Note.read(Frame.Note.write(Cursor(12, json))) == Cursor(12, json))
+        val cursor = Some(Cursor(12, json))
+        val frame = frameOf("rows".getBytes, Codec.None, isFirst = false, hasMore = false, cursor)
+        assert(fileOf(frame, "rows".getBytes).frameAt(0).get.cursor == cursor)
       }
-    intercept[IOException](Frame.Note.read("{}".getBytes))
   }
 }
 
-private object FrameSuite {
+private object FrameTests {
   final class InMemory(bytes: Array[Byte]) extends LogFiles.In {
     override def length: Long = bytes.length.toLong
     override def readAt(position: Long, into: Array[Byte], wanted: Int): Int = {
@@ -153,20 +213,4 @@ private object FrameSuite {
     }
     override def close(): Unit = ()
   }
-
-  def frameOf(
-      raw: Array[Byte],
-      codec: Codec,
-      isFirst: Boolean,
-      hasMore: Boolean,
-      cursor: Option[Cursor]
-  ): Frame = {
-    val stored = codec.compress(raw)
-    val crc = Frame.crcOf(stored, 0, stored.length)
-    val note = cursor.fold(Array.emptyByteArray)(Frame.Note.write)
-    Frame(Frame.RowsKind, codec, isFirst, hasMore, 5, 123, stored.length, raw.length, crc, note)
-  }
-
-  def fileOf(frame: Frame, payload: Array[Byte]): SegmentFile =
-    new SegmentFile("file:/x", new InMemory(frame.header ++ payload))
 }

@@ -49,12 +49,32 @@ private object LogModelSuite {
     private var store: LogStore = _
 
     def run(): Unit = {
+      if (random.nextInt(3) == 0) beginWithFormat1()
       start()
       try (1 to 25).foreach(_ => step())
       finally {
         files.die()
         close(store)
       }
+    }
+
+    /** A log of headwater 0.1, whose last sync group may be torn. */
+    private def beginWithFormat1(): Unit = {
+      say("format1")
+      val groups = (0 to random.nextInt(4)).map { _ =>
+        (0 to random.nextInt(2)).map { _ =>
+          val counts = (0 to random.nextInt(3)).map(_ => 1 + random.nextInt(5))
+          next += counts.sum
+          rowGroups += next - 1
+          Written.Rows(counts, Some(Cursor(0, (next - 1).toString)))
+        }
+      }
+      val codec = Codec.all(random.nextInt(3))
+      val written = Written.segment(1, 0, 0, codec = codec, version = 1)(groups: _*)
+      val durable = written.groups.last
+      offered = written.at.filter(_._1 <= durable).last._2 - 1
+      disk.put("manifest-00000001.json", Version1.json(Logs.manifest.copy(epoch = 1)).getBytes("UTF-8"))
+      disk.put(written.name, disk.survivors(written.bytes.take(durable), written.bytes, random))
     }
 
     private def step(): Unit = random.nextInt(100) match {
@@ -175,7 +195,8 @@ private object LogModelSuite {
           val position = random.nextInt(copy.bytes(name).length)
           say(s"corrupt($name, $position)")
           copy.flip(name, position, random.nextInt(8))
-          val scan = LogScan.of(new FaultyFiles(copy), 0)
+          val files = new FaultyFiles(copy)
+          val scan = LogScan.of(files, Manifest.read(files), 0)
           val rows = contentOf(scan)
           rows.foreach {
             case (seq, Right(id)) => assert(seq == id)

@@ -3,10 +3,9 @@ package headwater.log
 import scala.util.Using
 
 import headwater.core.{ArrowSchema, Cursor, Durability, RowGroup, SeqOffset}
-import headwater.task.SliceRows
+import headwater.task.{SliceColumns, SliceRows}
 import headwater.testing.{NoThreadLeft, NumberedRows, Script}
 import headwater.{DataLossException, InvalidOffsetException}
-import org.apache.arrow.memory.RootAllocator
 import org.apache.arrow.vector.types.pojo.{ArrowType, Field, FieldType, Schema}
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.types.{DataType, DoubleType, LongType, StringType, StructType}
@@ -188,13 +187,10 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
             () => new Configuration(false),
             (e, _) => throw e
           )
-        val rows = new SliceRows(arrow, stored, new RootAllocator())
-        try {
+        Using.resource(stored) { _ =>
+          val rows = new SliceRows(new SliceColumns(arrow, stored))
           val read = rows.map(row => (row.isNullAt(0), row.getLong(1), row.isNullAt(2))).toVector
           assert(read == Seq((true, 5L, true), (true, 6L, true)))
-        } finally {
-          rows.close()
-          stored.close()
         }
       }
       val manifest = Manifest.read(new FaultyFiles(disk)).get
@@ -264,7 +260,9 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
         "null",
         "{}",
         sound.dropRight(1),
-        sound.replace("\"v\":1", "\"v\":2"),
+        sound.replace("\"v\":2", "\"v\":3"),
+        sound.replace("\"v\":2", "\"v\":1"),
+        sound.replace("\"shards\":1", "\"shards\":2"),
         sound + sound,
         "\u0000" * 9
       )
@@ -275,6 +273,137 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
         }
       disk.put(name, sound.getBytes("UTF-8"))
       on(disk)(store => assert(store.next == 3))
+    }
+  }
+
+  test("every flipped bit of a manifest is reported as damage, by the name of the file") {
+    withDisk { disk =>
+      on(disk)(store => append(store, rowGroup(0, 3)))
+      val name = disk.names.find(_.startsWith("manifest-")).get
+      val sound = disk.bytes(name)
+      sound.indices.foreach { i =>
+        disk.flip(name, i, i % 8)
+        val error = intercept[DamagedException](open(new FaultyFiles(disk)))
+        assert(error.getMessage.contains(s"$name is damaged"), s"byte $i")
+        disk.put(name, sound)
+      }
+      on(disk)(store => assert(store.next == 3))
+    }
+  }
+
+  test("a log of format 1 continues in format 2: same run, its segments stay, its manifest is replaced") {
+    withDisk { disk =>
+      val old = Written.segment(1, 0, 0, version = 1)(Seq(Written.Rows(Seq(3), Some(Cursor(0, "2")))))
+      disk.put(old.name, old.bytes)
+      disk.put("manifest-00000001.json", Version1.json(Logs.manifest.copy(epoch = 1)).getBytes("UTF-8"))
+      on(disk, known = offset(0)) { store =>
+        assert(store.run == Run && store.cursors == Map(0 -> "2") && all(store) == (0 to 2))
+        append(store, rowGroup(3, 2))
+        assert(all(store) == (0 to 4))
+      }
+      val key = Manifest.read(new FaultyFiles(disk)).get.key
+      assert(key.length == 32)
+      on(disk, known = offset(0)) { store =>
+        assert(all(store) == (0 to 4) && store.cursors == Map(0 -> "4"))
+        append(store, rowGroup(5, 1))
+      }
+      on(disk, known = offset(0))(store => assert(all(store) == (0 to 5)))
+      assert(disk.bytes(old.name).sameElements(old.bytes))
+      assert(disk.segments.map(name => disk.bytes(name)(7).toInt) == Seq(1, 2, 2))
+      assert(Manifest.read(new FaultyFiles(disk)).get.key == key, "a log keeps its key")
+    }
+  }
+
+  test("the newest segment gone is a loss, whether or not Spark's offsets name its rows") {
+    Seq(settings(segmentBytes = 1), settings(segmentBytes = 1).copy(isResumable = false)).foreach { each =>
+      withDisk { disk =>
+        val files = new FaultyFiles(disk)
+        val store = open(files, each)
+        append(store, rowGroup(0, 2), rowGroup(2, 3))
+        append(store, rowGroup(5, 2))
+        files.die() // not a clean end
+        close(store)
+        disk.remove(disk.segments.last)
+        val message = refused(disk, each, known = offset(1))
+        assert(
+          message.contains("the rows up to 6 were durable") && message.contains("the rows 5 to 6 are lost")
+        )
+        assert(refused(disk, each).contains("the rows 5 to 6 are lost"), "Spark has no offset yet")
+        val lenient = each.copy(failOnDataLoss = false)
+        on(disk, lenient, offset(1)) { store =>
+          assert(store.next == 7 && store.buffer.read(1, 6).lost.map(l => (l.first, l.last)) == Seq((5L, 6L)))
+        }
+        // Nothing was written after them, so the next start numbers on from what is there.
+        on(disk, each, offset(1)) { store =>
+          assert(store.next == 5)
+          append(store, rowGroup(5, 4))
+        }
+        disk.segments.foreach(disk.remove)
+        assert(
+          refused(disk, each, known = offset(1)).contains("the rows 0 to 8 are lost"),
+          "all segments gone"
+        )
+      }
+    }
+  }
+
+  test("rows that were durable at the end of a query are missed, wherever the file is cut") {
+    withDisk { disk =>
+      on(disk)(store => (0 until 3).foreach(i => append(store, rowGroup(i * 2L, 2))))
+      val name = disk.segments.last
+      val sound = disk.bytes(name)
+      val groups = Using.resource(new SegmentFile(name, LocalFiles.open(disk.folder.resolve(name))))(_.groups)
+      (groups(1).toInt + 1 until sound.length).foreach { length =>
+        val next = if (length < groups(2)) 2L else 4L
+        disk.put(name, sound.take(length))
+        if (groups.contains(length.toLong)) assert(refused(disk).contains("the rows 4 to 5 are lost"))
+        else {
+          val lost = LogScan.of(new FaultyFiles(disk), Manifest.read(new FaultyFiles(disk)), 0).lost
+          assert(lost.map(lost => (lost.first, lost.last)) == Seq((next, 5L)), s"cut at byte $length")
+          assert(lost.head.why.contains(s"$name is damaged at byte "))
+        }
+      }
+    }
+  }
+
+  test("a foreign segment is ignored or refused by name, at this start and at all later ones") {
+    withDisk { disk =>
+      on(disk)(store => append(store, rowGroup(0, 2)))
+      disk.put("99999999-000000000000.segment", "not a segment".getBytes)
+      (1 to 3).foreach { i =>
+        on(disk, known = offset(0)) { store =>
+          assert(store.next == i * 2)
+          append(store, rowGroup(i * 2L, 2))
+        }
+      }
+      assert(
+        disk.names.contains("manifest-00000004.json") && disk.names.contains("99999999-000000000000.segment")
+      )
+      disk.put("99999999-000000000000.segment", disk.bytes("00000001-000000000000.segment"))
+      assert(
+        refused(disk, known = offset(0))
+          .contains("99999999-000000000000.segment is not a segment of this log")
+      )
+    }
+    withDisk { disk =>
+      disk.put("99999999-000000000000.segment", "not a segment".getBytes)
+      assert(refused(disk).contains("no manifest"), "a new log is not begun beside it")
+    }
+  }
+
+  test("epochs beyond eight digits go on, and the last one is refused") {
+    withDisk { disk =>
+      on(disk)(store => append(store, rowGroup(0, 2)))
+      disk.put("manifest-99999999.json", "{".getBytes)
+      (1 to 3).foreach { i =>
+        on(disk, known = offset(0)) { store =>
+          assert(all(store) == (0 until i * 2))
+          append(store, rowGroup(i * 2L, 2))
+        }
+      }
+      assert(disk.segments.contains("100000002-000000000000.segment"))
+      disk.put("manifest-999999999999999.json", "{".getBytes)
+      assert(refused(disk, known = offset(0)).contains("epoch 999999999999999"))
     }
   }
 
@@ -310,7 +439,7 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
       on(disk, settings(failOnDataLoss = false), offset(7)) { store =>
         assert(store.next == 8 && store.buffer.latest == 7)
         val window = store.buffer.read(3, 7)
-        assert(window.lost.map { case (after, upTo, _) => (after, upTo) } == Seq((4L, 7L)))
+        assert(window.lost.map(lost => (lost.first, lost.last)) == Seq((5L, 7L)))
         assert(ids(window.slices) == Seq(4))
         append(store, rowGroup(8, 2))
         assert(ids(store, 7, 9) == Seq(8, 9))
@@ -318,7 +447,7 @@ class LogStoreSuite extends AnyFunSuite with NoThreadLeft {
       on(disk, known = offset(9)) { store =>
         assert(store.next == 10 && ids(store, 7, 9) == Seq(8, 9))
         assert(
-          store.buffer.read(-1, 9).lost.map(l => (l._1, l._2)) == Seq((4L, 7L)),
+          store.buffer.read(-1, 9).lost.map(lost => (lost.first, lost.last)) == Seq((5L, 7L)),
           "still lost, and still named"
         )
       }

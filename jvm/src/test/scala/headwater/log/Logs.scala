@@ -1,9 +1,16 @@
 package headwater.log
 
+import java.io.ByteArrayOutputStream
+import java.nio.{ByteBuffer, ByteOrder}
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.Base64
+
 import scala.concurrent.duration._
 import scala.util.Using
 
-import headwater.core.{ArrowSchema, Cursor, Durability, LostRows, RowGroup, SeqOffset, Slice, Store}
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.ObjectNode
+import headwater.core.{ArrowSchema, Cursor, Durability, RowGroup, SeqOffset, Slice, Store}
 import headwater.testing.{NumberedRows, Script}
 import org.apache.hadoop.conf.Configuration
 
@@ -11,6 +18,7 @@ import org.apache.hadoop.conf.Configuration
 object Logs {
   val Source = "letters"
   val Run = "0123456789abcdef"
+  val Key = "00112233445566778899aabbccddeeff"
   val schema = new ArrowSchema(Script.arrowSchema.serializeAsMessage())
 
   def settings(
@@ -39,6 +47,9 @@ object Logs {
       run: String = Run
   ): LogStore = LogStore.open(files, options, known, run, () => System.nanoTime())
 
+  /** Of a log that this object's source has written, up to any epoch of the tests. */
+  val manifest: Manifest = Manifest(Source, Run, Key, 9, 0, 0, 1, Script.schema.json, Map.empty)
+
   def offset(seq: Long, run: String = Run, durability: Durability = Durability.Log): Option[SeqOffset] =
     Some(SeqOffset(Source, run, seq, durability))
 
@@ -55,6 +66,10 @@ object Logs {
     }
     assert(settled || store.buffer.isBlocked, "the log does not settle")
   }
+
+  /** The same for a log that a full disk has blocked, and that has room again. */
+  def awaitFlushed(store: Store): Unit =
+    Script.await("the log does not continue")(store.isFlushed || store.failure.nonEmpty)
 
   def append(store: Store, rowGroups: RowGroup*): Unit = {
     rowGroups.foreach(rowGroup => assert(store.append(rowGroup), store.failure))
@@ -96,9 +111,9 @@ object Logs {
     )
 
   /** Every row of a scan: its id, or why it is lost. */
-  def contentOf(scan: LogScan): Map[Long, Either[String, Long]] = scan.rows.flatMap {
-    case (first, LostRows(count, why)) => (first until first + count).map(_ -> Left(why))
-    case (first, rows) =>
+  def contentOf(scan: LogScan): Map[Long, Either[String, Long]] = {
+    val lost = scan.lost.flatMap(lost => (lost.first to lost.last).map(_ -> Left(lost.why)))
+    (lost ++ scan.rows.flatMap { case (first, rows) =>
       var why = Vector.empty[String]
       val slices = read(Seq(Slice.whole(rows)))(e => why :+= e.getMessage)
       val ids = NumberedRows.ids(slices)
@@ -106,7 +121,8 @@ object Logs {
       val range = first until first + rows.count
       assert(ids.forall(range.contains(_)) && ids == ids.sorted.distinct, s"$first $rows gives $ids")
       range.map(seq => seq -> (if (ids.contains(seq)) Right(seq) else Left(why.mkString("; "))))
-  }.toMap
+    }).toMap
+  }
 }
 
 /** Writes segments as a test needs them. */
@@ -123,16 +139,19 @@ object Written {
 
   def rows(counts: Int*): Rows = Rows(counts)
 
+  /** @param version of the format */
   def segment(
       epoch: Long,
       number: Long,
       first: Long,
       cursors: Map[Int, String] = Map.empty,
-      codec: Codec = Codec.None
+      codec: Codec = Codec.None,
+      version: Int = SegmentHeader.Version
   )(groups: Seq[Entry]*): Segment = {
-    val header = SegmentHeader(Logs.Source, Logs.Run, epoch, number, first, Logs.schema, cursors)
-    val out = new java.io.ByteArrayOutputStream
-    out.write(header.bytes)
+    val header =
+      SegmentHeader(version, Logs.Source, Logs.Run, epoch, number, first, 0, Logs.Key, Logs.schema, cursors)
+    val out = new ByteArrayOutputStream
+    out.write(if (version == 1) Version1.bytes(header) else header.bytes)
     var seq = first
     var whole = first
     val starts = Vector.newBuilder[Int]
@@ -142,42 +161,92 @@ object Written {
       starts += out.size
       var isFirst = true
       def put(frame: Frame, payload: Array[Byte]): Unit = {
-        out.write(frame.header)
+        out.write(bytes(frame, out.size.toLong))
         out.write(payload)
         if (!frame.hasMore) whole = seq
         at += out.size -> whole
         isFirst = false
       }
       group.foreach {
-        case Commit(end) => put(Frame.commit(end, isFirst), Array.emptyByteArray)
+        case Commit(end) => put(Frame.commit(header.frameFormat, end, isFirst), Array.emptyByteArray)
         case Rows(counts, cursor) =>
-          val note = cursor.fold(Array.emptyByteArray)(Frame.Note.write)
           (if (counts.isEmpty) Seq(0) else counts).zipWithIndex.foreach { case (count, i) =>
             val isLast = i >= counts.length - 1
             val raw = if (count == 0) Array.emptyByteArray else NumberedRows.rows(seq, count, 24).bytes
             val stored = if (count == 0) raw else codec.compress(raw)
-            val crc = Frame.crcOf(stored, 0, stored.length)
             val first = seq
             seq += count
-            put(
-              Frame(
-                Frame.RowsKind,
-                if (count == 0) Codec.None else codec,
-                isFirst,
-                !isLast,
-                count,
-                first,
-                stored.length,
-                raw.length,
-                crc,
-                if (isLast) note else Array.emptyByteArray
-              ),
-              stored
+            val frame = Frame(
+              header.frameFormat,
+              Frame.RowsKind,
+              if (count == 0) Codec.None else codec,
+              isFirst,
+              !isLast,
+              cursor.fold(0)(_.shard),
+              count,
+              first,
+              0,
+              stored.length,
+              raw.length,
+              Frame.crcOf(stored, 0, stored.length),
+              Array.emptyByteArray
             )
+            put(frame.copy(note = note(frame.format, cursor.filter(_ => isLast))), stored)
           }
       }
     }
     Segment(header.name, out.toByteArray, starts.result(), at.result())
+  }
+
+  /** A cursor as the note of a frame. */
+  def note(format: FrameFormat, cursor: Option[Cursor]): Array[Byte] = format match {
+    case FrameFormat.V1 =>
+      cursor.fold("")(c => s"""{"shard":${c.shard},"cursor":${c.json}}""").getBytes(UTF_8)
+    case _: FrameFormat.V2 => cursor.fold("")(_.json).getBytes(UTF_8)
+  }
+
+  /** The header of a frame, with its note. */
+  def bytes(frame: Frame, position: Long): Array[Byte] = frame.format match {
+    case FrameFormat.V1 => Version1.bytes(frame)
+    case format: FrameFormat.V2 => format.header(frame, position)
+  }
+}
+
+/** Writes format 1, as headwater 0.1 did. */
+object Version1 {
+  private val Mark = "hwfr".getBytes(UTF_8)
+
+  def bytes(header: SegmentHeader): Array[Byte] = {
+    val tree = LogJson.mapper.createObjectNode().put("v", 1).put("source", header.source)
+    tree.put("run", header.run).put("epoch", header.epoch).put("number", header.number)
+    tree.put("first", header.first)
+    tree.put("arrowSchema", Base64.getEncoder.encodeToString(header.arrowSchema.bytes))
+    val cursors = tree.putObject("cursors")
+    header.cursors.foreach { case (shard, json) =>
+      cursors.set[JsonNode](shard.toString, LogJson.mapper.readTree(json))
+    }
+    val json = tree.toString.getBytes(UTF_8)
+    val out = ByteBuffer.allocate(16 + json.length).order(ByteOrder.LITTLE_ENDIAN)
+    out
+      .put(SegmentHeader.magic(1))
+      .putInt(json.length)
+      .putInt(Frame.crcOf(json, 0, json.length))
+      .put(json)
+      .array
+  }
+
+  def bytes(frame: Frame): Array[Byte] = {
+    val flags = (if (frame.hasMore) 1 else 0) | (if (frame.isFirst) 2 else 0)
+    val out = ByteBuffer.allocate(frame.headerBytes).order(ByteOrder.LITTLE_ENDIAN)
+    out.put(Mark).putInt(0).put(frame.kind).put(frame.codec.code).put(flags.toByte).put(0: Byte)
+    out.putInt(frame.rows).putLong(frame.seq).putInt(frame.storedBytes).putInt(frame.rawBytes)
+    out.putInt(frame.payloadCrc).putInt(frame.note.length).put(frame.note)
+    out.putInt(4, Frame.crcOf(out.array, 8, frame.headerBytes - 8)).array
+  }
+
+  def json(manifest: Manifest): String = {
+    val fields = LogJson.mapper.readTree(manifest.json).asInstanceOf[ObjectNode].put("v", 1)
+    fields.remove(java.util.List.of("key", "next", "crc")).toString
   }
 }
 

@@ -4,11 +4,12 @@ import java.io.IOException
 import java.nio.file.Files
 import java.util.concurrent.atomic.AtomicReference
 
+import scala.concurrent.duration._
 import scala.jdk.CollectionConverters._
 import scala.util.{Random, Try, Using}
 
 import headwater.core.{Cursor, RowGroup, Store}
-import headwater.testing.{NoThreadLeft, NumberedRows, Script}
+import headwater.testing.{CapturedLog, NoThreadLeft, NumberedRows, Script}
 import org.scalatest.funsuite.AnyFunSuite
 
 /** The writer of the log on a disk that fails, fills up, is slow, and loses unsynced bytes. */
@@ -22,7 +23,10 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
     settings(retainBatches = retainBatches, retainBytes = retainBytes, segmentBytes = 1)
 
   /** The content of the log as a start at this moment finds it. */
-  private def scanOf(disk: Disk): LogScan = LogScan.of(new FaultyFiles(disk), 0)
+  private def scanOf(disk: Disk): LogScan = {
+    val files = new FaultyFiles(disk)
+    LogScan.of(files, Manifest.read(files), 0)
+  }
 
   test("nothing is offered before it is durable") {
     withDisk { disk =>
@@ -145,7 +149,7 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
     disks.foreach { case (_, store, _) => assert(store.failure.isEmpty) }
     disks.foreach { case (disk, _, _) => disk.limit(Long.MaxValue) }
     disks.foreach { case (disk, store, end) =>
-      settle(store)
+      awaitFlushed(store)
       assert(store.failure.isEmpty && all(store) == (0L until end))
       close(store)
       withStore(new FaultyFiles(disk), known = offset(0))(again => assert(all(again) == (0L until end)))
@@ -172,7 +176,7 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
         disk.limit(0)
         assert(store.append(rowGroup(10, 2)))
         store.commit(9)
-        settle(store)
+        awaitFlushed(store)
         assert(store.failure.isEmpty && ids(store, 9, 11) == Seq(10, 11))
       }
     }
@@ -191,7 +195,7 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
       Script.await("it was not tried")(disk.refusedWrites > 0)
       files.die()
       disk.limit(Long.MaxValue)
-      settle(store)
+      awaitFlushed(store)
       close(store)
       assert(scanOf(disk).cursors == Map(0 -> "\"far\"") && scanOf(disk).commits == Seq(1))
     }
@@ -315,6 +319,147 @@ class SegmentLogSuite extends AnyFunSuite with NoThreadLeft {
         settle(store)
       }
       assert(scanOf(disk).next == 20)
+    }
+  }
+
+  test("durable rows are acknowledged while the log is full") {
+    withDisk { disk =>
+      withStore(new FaultyFiles(disk), settings(logBytes = 100)) { store =>
+        val acknowledged = new AtomicReference[Map[Int, String]](Map.empty)
+        store.onDurable(cursors => { acknowledged.updateAndGet(_ ++ cursors); () })
+        assert(store.append(rowGroup(0, 4, bytes = 200))) // more than fits
+        Script.await("it is not full")(store.buffer.isBlocked)
+        Script.await("it is durable, and was not acknowledged")(acknowledged.get == Map(0 -> "3"))
+        assert(store.buffer.latest < 3, "not all of it is in the index")
+      }
+    }
+  }
+
+  test("a full log closes in time, and the next start has every row that was appended") {
+    withDisk { disk =>
+      val store = open(new FaultyFiles(disk), settings(logBytes = 100))
+      (0 until 10).foreach(i => assert(store.append(rowGroup(i * 2L, 2, bytes = 60))))
+      Script.await("it is not full")(store.buffer.isBlocked)
+      store.buffer.close()
+      store.close(30.seconds.fromNow, availableNow = false)
+      assert(store.failure.isEmpty && !store.append(rowGroup(20, 1)))
+      withStore(new FaultyFiles(disk), settings(logBytes = 100)) { again =>
+        assert(again.cursors == Map(0 -> "19") && all(again) == (0 to 19))
+      }
+    }
+  }
+
+  test("a disk that is nearly full blocks the feed before Spark's own files have no room") {
+    withDisk { disk =>
+      disk.resize(free = 200000, total = 800000) // 100000 bytes are left for Spark
+      withStore(new FaultyFiles(disk)) { store =>
+        val rows = (0 until 40).map(i => rowGroup(i.toLong, 1, bytes = 5000))
+        rows.foreach(rowGroup => assert(store.append(rowGroup)))
+        Script.await("the feed is not held back")(store.buffer.isBlocked)
+        assert(disk.free >= 100000 && disk.refusedWrites == 0 && store.failure.isEmpty)
+        assert(
+          all(store) == (0L to store.buffer.latest) && store.buffer.latest > 10,
+          "as many as fit are there"
+        )
+        disk.resize(free = 800000, total = 800000)
+        awaitFlushed(store)
+        assert(all(store) == (0 until 40))
+      }
+    }
+  }
+
+  test("a nearly full disk does not stop the next batch, whose commit makes room") {
+    withDisk { disk =>
+      disk.resize(free = 200000, total = 800000)
+      withStore(new FaultyFiles(disk)) { store =>
+        (0 until 100).foreach(i => assert(store.append(rowGroup(i.toLong, 1, bytes = 5000))))
+        var taken = -1L
+        while (taken < 99) { // as Spark does it: a batch is committed when the next one has been planned
+          Script.await(s"no row after $taken")(store.buffer.latest > taken)
+          val end = store.buffer.latest
+          assert(ids(store, taken, end) == (taken + 1 to end))
+          store.buffer.take(end)
+          if (taken >= 0) store.commit(taken)
+          taken = end
+          assert(disk.free >= 50000 && disk.refusedWrites == 0)
+        }
+      }
+    }
+  }
+
+  test("a query that stops on a nearly full disk loses no row") {
+    withDisk { disk =>
+      disk.resize(free = 120000, total = 800000) // 100000 bytes are left for Spark
+      val store = open(new FaultyFiles(disk))
+      (0 until 10).foreach(i => assert(store.append(rowGroup(i.toLong, 1, bytes = 5000))))
+      Script.await("the feed is not held back")(store.buffer.isBlocked)
+      close(store)
+      assert(store.failure.isEmpty && disk.free >= 50000)
+      withStore(new FaultyFiles(disk))(again => assert(all(again) == (0 until 10)))
+    }
+  }
+
+  test("a sync group that a full disk refused in the middle uses no space") {
+    withDisk { disk =>
+      val store = open(new FaultyFiles(disk))
+      append(store, rowGroup(0, 2))
+      val durable = disk.bytes(disk.segments.last).length
+      disk.limit(3000)
+      assert(store.append(rowGroup(2, 1, bytes = 5000)))
+      Script.await("it was not tried")(disk.refusedWrites > 0)
+      Script.await(s"${disk.bytes(disk.segments.last).length} bytes are left of $durable")(
+        disk.bytes(disk.segments.head).length == durable
+      )
+      disk.limit(Long.MaxValue)
+      awaitFlushed(store)
+      assert(all(store) == (0 to 2))
+      close(store)
+      assert(scanOf(disk).account.findings.isEmpty)
+    }
+  }
+
+  test("a log on a full disk ends soon when its query stops, without an error") {
+    withDisk { disk =>
+      val store = open(new FaultyFiles(disk))
+      append(store, rowGroup(0, 2))
+      disk.limit(0)
+      assert(store.append(rowGroup(2, 2)))
+      Script.await("the feed is not held back")(store.buffer.isBlocked)
+      CapturedLog(classOf[SegmentLog]) { log =>
+        store.buffer.close()
+        Script.await("append does not return")(!store.append(rowGroup(4, 1)))
+        close(store)
+        assert(!log.lines.exists(_.startsWith("ERROR")), log.lines)
+        assert(log.has("WARN", "the log ends before its last 2 rows are durable"))
+      }
+      disk.limit(Long.MaxValue)
+      withStore(new FaultyFiles(disk))(again => assert(all(again) == (0 to 1)))
+    }
+  }
+
+  test("the largest cursors of 256 shards, and those of earlier versions, are found again") {
+    val largest = s"\"${"x" * (Cursor.MaxTotalBytes / 256 - 2)}\""
+    val cursors = (0 until 256).map(_ -> largest).toMap
+    val earlier = Map(0 -> "9" * 1500, 1 -> ("[" * 900 + "]" * 900))
+    Seq(cursors, earlier).foreach { cursors =>
+      withDisk { disk =>
+        withStore(new FaultyFiles(disk)) { store =>
+          append(
+            store,
+            cursors.toSeq.map { case (shard, json) => RowGroup(Nil, Some(Cursor(shard, json))) }: _*
+          )
+        }
+        (0 to 1).foreach { i =>
+          withStore(new FaultyFiles(disk)) { store =>
+            assert(store.cursors == cursors)
+            append(
+              store,
+              RowGroup(Seq(NumberedRows.rows(i.toLong, 1)))
+            ) // begins a segment, with the cursors in its header
+            assert(store.failure.isEmpty)
+          }
+        }
+      }
     }
   }
 

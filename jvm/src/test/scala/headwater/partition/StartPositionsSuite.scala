@@ -54,6 +54,28 @@ class StartPositionsSuite extends AnyFunSuite {
     )
   }
 
+  test("a torn last file, then a new partition, then a restart") {
+    Seq("", "{", """{"v":1,"source":"shar""").foreach { torn =>
+      val place = folder
+      in(place)(_.add(numbers("0" -> 5)))
+      Files.writeString(place.resolve("start-00000002.json"), torn)
+      in(place) { starts =>
+        assert(starts.all == Map("0" -> 5L))
+        starts.add(numbers("1" -> 7))
+      }
+      in(place)(starts => assert(starts.all == Map("0" -> 5L, "1" -> 7L)))
+      assert(texts(place).length == 2)
+    }
+  }
+
+  test("what is not a regular file is refused by name, and nothing waits for it") {
+    val place = folder
+    in(place)(_.add(numbers("0" -> 5)))
+    Files.createSymbolicLink(place.resolve("start-00000002.json"), Path.of("/dev/zero"))
+    val error = intercept[java.io.IOException](in(place)(_.all))
+    assert(error.getMessage.contains("start-00000002.json: Not a regular file"))
+  }
+
   test("a stored position is never changed") {
     val place = folder
     in(place) { starts =>

@@ -11,11 +11,13 @@ import scala.util.{Random, Using}
 import headwater.core.ArrowRows
 import org.apache.arrow.memory.RootAllocator
 import org.apache.arrow.vector._
+import org.apache.arrow.vector.complex.{ListVector, StructVector}
 import org.apache.arrow.vector.ipc.WriteChannel
 import org.apache.arrow.vector.ipc.message.MessageSerializer
 import org.apache.arrow.vector.types.{DateUnit, FloatingPointPrecision, TimeUnit}
 import org.apache.arrow.vector.types.pojo.{ArrowType, Field, FieldType, Schema}
-import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnVector}
+import org.apache.spark.sql.types._
+import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnVector, ColumnarArray}
 import org.scalatest.funsuite.AnyFunSuite
 
 class HeapColumnsSuite extends AnyFunSuite {
@@ -56,19 +58,105 @@ class HeapColumnsSuite extends AnyFunSuite {
             vector.setValueCount(count)
           }
           root.setRowCount(count)
-          compare(root, count, HeapColumns.of(schema).get.read(rowsOf(root, count)))
+          Seq(0, count / 2).foreach { base =>
+            compare(root, count, base, new HeapColumns(schema).read(rowsOf(root, count), base))
+          }
         }
       }
     }
   }
 
-  test("nested columns are left to Arrow") {
-    assert(HeapColumns.of(schema).nonEmpty)
-    val item = new Field("item", FieldType.nullable(new ArrowType.Int(32, true)), null)
-    val nested = new Schema(
-      Seq(new Field("list", FieldType.nullable(new ArrowType.List), Seq(item).asJava)).asJava
+  test("every nested value is the one that Arrow's own vectors give, from any row on") {
+    val random = new Random(8)
+    val number = new Field("n", FieldType.nullable(new ArrowType.Int(32, true)), null)
+    val text = new Field("t", FieldType.nullable(new ArrowType.Utf8), null)
+    def parent(name: String, arrowType: ArrowType, children: Field*) =
+      new Field(name, FieldType.nullable(arrowType), children.asJava)
+    val entry = new Field(
+      "entries",
+      FieldType.notNullable(new ArrowType.Struct),
+      Seq(
+        new Field("key", FieldType.notNullable(new ArrowType.Utf8), null),
+        new Field("value", FieldType.nullable(new ArrowType.Int(32, true)), null)
+      ).asJava
     )
-    assert(HeapColumns.of(nested).isEmpty)
+    val nested = new Schema(
+      Seq(
+        parent("texts", new ArrowType.List, text),
+        parent("struct", new ArrowType.Struct, number, parent("inner", new ArrowType.Struct, text)),
+        parent("lists", new ArrowType.List, parent("list", new ArrowType.List, number)),
+        parent("structs", new ArrowType.List, parent("struct", new ArrowType.Struct, number, text)),
+        parent("map", new ArrowType.Map(false), entry),
+        new Field("flat", FieldType.nullable(new ArrowType.Int(64, true)), null)
+      ).asJava
+    )
+    Using.resource(new RootAllocator()) { allocator =>
+      (1 to 200).foreach { round =>
+        val count = 1 + random.nextInt(40)
+        val nulls = Seq(0.0, 0.3, 1.0)(round % 3)
+        Using.resource(VectorSchemaRoot.create(nested, allocator)) { root =>
+          root.getFieldVectors.asScala.foreach { vector =>
+            (0 until count).foreach(row => fillNested(vector, row, nulls, random))
+            vector.setValueCount(count)
+          }
+          root.setRowCount(count)
+          Seq(0, count / 2).foreach { base =>
+            val heap = new HeapColumns(nested).read(rowsOf(root, count), base)
+            heap.indices.foreach { i =>
+              val arrow = new ArrowColumnVector(root.getVector(i))
+              (base until count).foreach { row =>
+                assert(
+                  valueOf(heap(i), row - base) == valueOf(arrow, row),
+                  s"column $i, row $row, from row $base"
+                )
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+
+  test("a column of type NULL is null, and times are their nanoseconds") {
+    val types =
+      Seq(new ArrowType.Null, new ArrowType.Time(TimeUnit.NANOSECOND, 64), new ArrowType.Int(32, true))
+    val schema = new Schema(types.map(kind => new Field("c", FieldType.nullable(kind), null)).asJava)
+    Using.resource(new RootAllocator()) { allocator =>
+      Using.resource(VectorSchemaRoot.create(schema, allocator)) { root =>
+        root.getVector(1).asInstanceOf[TimeNanoVector].setSafe(1, 86399999999999L)
+        root.getVector(2).asInstanceOf[IntVector].setSafe(1, 5)
+        root.setRowCount(2)
+        val columns = new HeapColumns(schema).read(rowsOf(root, 2), base = 1)
+        assert(
+          columns(0).isNullAt(0) && columns(1).getLong(0) == 86399999999999L && columns(2).getInt(0) == 5
+        )
+      }
+    }
+  }
+
+  test("arrays that lie outside of the batch are an error") {
+    val item = new Field("item", FieldType.nullable(new ArrowType.Int(32, true)), null)
+    val one =
+      new Schema(Seq(new Field("list", FieldType.nullable(new ArrowType.List), Seq(item).asJava)).asJava)
+    Using.resource(new RootAllocator()) { allocator =>
+      Using.resource(VectorSchemaRoot.create(one, allocator)) { root =>
+        val list = root.getVector(0).asInstanceOf[ListVector]
+        fillNested(list, 0, 0.0, new Random(3))
+        list.setValueCount(1)
+        root.setRowCount(1)
+        val end = list.getOffsetBuffer.getInt(4)
+        assert(end > 0)
+        Seq(1000, -1, Int.MaxValue).foreach { wrong =>
+          val bytes = rowsOf(root, 1).bytes.clone()
+          val message = java.nio.ByteBuffer.wrap(bytes).order(java.nio.ByteOrder.LITTLE_ENDIAN)
+          val at = (0 until bytes.length - 8 by 8)
+            .filter(i => message.getInt(i) == 0 && message.getInt(i + 4) == end)
+            .last
+          message.putInt(at + 4, wrong)
+          intercept[IllegalStateException](new HeapColumns(one).read(ArrowRows(1, bytes))(0).getArray(0))
+        }
+      }
+    }
   }
 
   test("strings that lie outside of the batch are an error, not other memory") {
@@ -82,20 +170,68 @@ class HeapColumnsSuite extends AnyFunSuite {
         Seq(1000, -1, Int.MaxValue).foreach { end =>
           texts.getOffsetBuffer.setInt(4, end)
           val rows = rowsOf(root, 1, texts)
-          intercept[IllegalStateException](HeapColumns.of(one).get.read(rows)(0).getUTF8String(0))
+          intercept[IllegalStateException](new HeapColumns(one).read(rows)(0).getUTF8String(0))
         }
       }
     }
   }
 
-  private def compare(root: VectorSchemaRoot, count: Int, heap: Array[ColumnVector]): Unit =
+  private def compare(root: VectorSchemaRoot, count: Int, base: Int, heap: Array[ColumnVector]): Unit =
     kinds.indices.foreach { i =>
       val arrow = new ArrowColumnVector(root.getVector(i))
-      (0 until count).foreach { row =>
-        assert(heap(i).isNullAt(row) == arrow.isNullAt(row), s"column $i, row $row")
+      (base until count).foreach { row =>
+        assert(heap(i).isNullAt(row - base) == arrow.isNullAt(row), s"column $i, row $row, from row $base")
         if (!arrow.isNullAt(row))
-          assert(kinds(i)._2(heap(i), row) == kinds(i)._2(arrow, row), s"column $i, row $row")
+          assert(kinds(i)._2(heap(i), row - base) == kinds(i)._2(arrow, row), s"column $i, row $row")
       }
+    }
+
+  private def fillNested(vector: FieldVector, row: Int, nulls: Double, random: Random): Unit =
+    vector match {
+      case list: ListVector if random.nextDouble() >= nulls =>
+        val start = list.startNewValue(row)
+        val length = 1 + random.nextInt(3)
+        (start until start + length).foreach(fillNested(list.getDataVector, _, nulls, random))
+        list.endValue(row, length)
+      case list: ListVector => list.setNull(row)
+      case struct: StructVector =>
+        val isEntry = struct.getChildrenFromFields.get(0).getName == "key"
+        if (isEntry || random.nextDouble() >= nulls) struct.setIndexDefined(row)
+        struct.getChildrenFromFields.asScala.foreach { child =>
+          fillNested(child, row, if (child.getName == "key") 0 else nulls, random)
+        }
+      case flat => if (random.nextDouble() >= nulls) fill(flat, row, random)
+    }
+
+  /** All of a value, as the methods of a column give it. */
+  private def valueOf(column: ColumnVector, row: Int): Any =
+    if (column.isNullAt(row)) None
+    else
+      column.dataType match {
+        case IntegerType => column.getInt(row)
+        case LongType => column.getLong(row)
+        case StringType => column.getUTF8String(row).toString
+        case struct: StructType => struct.indices.map(i => valueOf(column.getChild(i), row))
+        case ArrayType(elementType, _) => elementsOf(column.getArray(row), elementType)
+        case MapType(keyType, valueType, _) =>
+          val map = column.getMap(row)
+          elementsOf(map.keyArray(), keyType).zip(elementsOf(map.valueArray(), valueType))
+        case other => fail(s"no values of type $other")
+      }
+
+  private def elementsOf(array: ColumnarArray, elementType: DataType): Seq[Any] =
+    (0 until array.numElements()).map { i =>
+      if (array.isNullAt(i)) None
+      else
+        elementType match {
+          case IntegerType => array.getInt(i)
+          case StringType => array.getUTF8String(i).toString
+          case ArrayType(inner, _) => elementsOf(array.getArray(i), inner)
+          case struct: StructType =>
+            val fields = array.getStruct(i, struct.length)
+            struct.indices.map(j => if (fields.isNullAt(j)) None else fields.get(j, struct(j).dataType))
+          case other => fail(s"no values of type $other")
+        }
     }
 
   private def fill(vector: FieldVector, row: Int, random: Random): Unit = vector match {

@@ -9,20 +9,14 @@ import java.util.concurrent.atomic.AtomicLong
 import scala.concurrent.duration.Deadline
 import scala.util.Using
 
-import headwater.adapters.V1Source
-import headwater.buffer.{BufferedStream, StoredBatch}
-import headwater.core.{ArrowRows, BufferedOptions, Durability, Feed, OptionTable, RowSink, SourceOptions}
-import headwater.log.Stores
+import headwater.adapters.{LoadedFeed, LoadedPartitions, LoadedStream, StreamFactory, StreamProvider}
+import headwater.core._
 import org.apache.arrow.memory.RootAllocator
 import org.apache.arrow.vector.{BigIntVector, VectorSchemaRoot, VectorUnloader}
 import org.apache.arrow.vector.ipc.WriteChannel
 import org.apache.arrow.vector.ipc.message.MessageSerializer
 import org.apache.arrow.vector.types.pojo.{ArrowType, Field, FieldType, Schema}
-import org.apache.spark.sql.SQLContext
-import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap
-import org.apache.spark.sql.execution.streaming.Source
-import org.apache.spark.sql.headwater.StreamingFrames
-import org.apache.spark.sql.sources.StreamSourceProvider
+import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.types.{LongType, StructType}
 
 /** A source that a test controls step by step: `script.add(1, 2, 3)`. Its rows are numbers.
@@ -35,6 +29,10 @@ final class Script(val name: String) {
   val nanoTime = new AtomicLong(0)
   @volatile private var feed: ScriptedFeed = _
   @volatile var feedsMade = 0
+
+  /** What happens to rows of a batch that was stopped; Spark's tasks have ended by default. */
+  @volatile var afterTasks: (() => Unit) => Unit = drop => drop()
+  @volatile var onClose: () => Unit = () => ()
 
   /** Waits until the rows are in the buffer. */
   def add(values: Long*): Unit = offer(values: _*).awaitDone()
@@ -50,7 +48,7 @@ final class Script(val name: String) {
 
   def newFeed(): Feed = synchronized {
     feedsMade += 1
-    feed = new ScriptedFeed
+    feed = new ScriptedFeed(() => onClose())
     feed
   }
 
@@ -101,7 +99,7 @@ object Script {
   case object End extends Step
   case object CaughtUp extends Step
 
-  final class ScriptedFeed extends Feed {
+  final class ScriptedFeed(onClose: () => Unit) extends Feed {
     private val todo = new LinkedBlockingQueue[Step]
     @volatile var isClosed = false
     @volatile var last: WeakReference[ArrowRows] = _
@@ -133,59 +131,52 @@ object Script {
     override def close(deadline: Deadline): Unit = {
       isClosed = true
       todo.add(Close)
+      onClose()
     }
   }
 }
 
 /** `option("source", …)` names the script; the other options are those of every source. */
-class ScriptProvider extends StreamSourceProvider {
-  override def sourceSchema(
-      sqlContext: SQLContext,
-      schema: Option[StructType],
-      providerName: String,
-      parameters: Map[String, String]
-  ): (String, StructType) = ("script", Script.schema)
+class ScriptProvider extends StreamProvider {
+  override def shortName(): String = "script"
 
-  override def createSource(
-      sqlContext: SQLContext,
-      metadataPath: String,
+  private[headwater] override def load(
+      spark: SparkSession,
       schema: Option[StructType],
-      providerName: String,
-      parameters: Map[String, String]
-  ): Source = {
-    val name = parameters("source")
-    if (name == "broken") throw new IllegalStateException("this source cannot be made")
-    val written = parameters.asInstanceOf[CaseInsensitiveMap[String]].originalMap - "source"
-    ScriptProvider.newSource(sqlContext, name, written, metadataPath)
+      options: Map[String, String],
+      cached: Boolean
+  ): LoadedStream = options("source") match {
+    case "broken" =>
+      LoadedPartitions(
+        "script",
+        Script.schema,
+        (_, _) => throw new IllegalStateException("this source cannot be made")
+      )
+    case name => LoadedFeed(ScriptProvider.definition(name, options - "source"))
   }
 }
 
 object ScriptProvider {
   private val runs = new AtomicLong(0)
+  private val arrowSchema = Script.arrowSchema.serializeAsMessage()
 
-  def newSource(
-      sqlContext: SQLContext,
+  def definition(name: String, options: Map[String, String]): FeedDefinition = FeedDefinition(
+    name,
+    s"script[$name]",
+    Script.schema,
+    arrowSchema,
+    BufferedOptions.read(new SourceOptions(name, options, OptionTable.feed), Durability.Memory),
+    _ => Script(name).newFeed(),
+    newRun = () => f"${runs.incrementAndGet()}%016x",
+    nanoTime = () => Script(name).nanoTime.get,
+    afterTasks = drop => Script(name).afterTasks(drop)
+  )
+
+  /** The stream of one query. */
+  def factory(
+      spark: SparkSession,
       name: String,
-      written: Map[String, String] = Map.empty,
-      folder: String = "file:/nowhere"
-  ): V1Source[StoredBatch] = {
-    val spark = sqlContext.sparkSession
-    val options =
-      BufferedOptions.read(new SourceOptions(name, written, OptionTable.feed), Durability.Memory)
-    val arrowSchema = Script.arrowSchema.serializeAsMessage()
-    val nanoTime = () => Script(name).nanoTime.get
-    def log = Stores.logSettings(spark, options, name, Script.schema, arrowSchema)
-    val description = s"script[$name]"
-    val frames = new StreamingFrames(spark, description, Script.schema, arrowSchema, options.failOnDataLoss)
-    val stream = new BufferedStream(
-      name,
-      description,
-      options,
-      Stores.opener(spark, folder, options, () => f"${runs.incrementAndGet()}%016x", log, nanoTime),
-      _ => Script(name).newFeed(),
-      () => frames.rowsLost,
-      nanoTime
-    )
-    new V1Source(stream, Script.schema, options.limits, frames.of)
-  }
+      options: Map[String, String] = Map.empty,
+      folder: String = "file:/nowhere/checkpoint/sources/0"
+  ): StreamFactory = new StreamFactory(spark, folder, definition(name, options))
 }

@@ -24,6 +24,9 @@ final class ScriptedPython(server: BridgeServer) extends AutoCloseable {
   }
   @volatile var onStop: JsonNode => Unit = respond(_, """{"state":"stopped"}""")
 
+  /** By default the status does not change. These requests are not among [[all]]. */
+  @volatile var onStatus: JsonNode => Unit = _ => ()
+
   private val listener = new Thread(() => listen(), "scripted-python")
   listener.setDaemon(true)
   listener.start()
@@ -76,8 +79,9 @@ final class ScriptedPython(server: BridgeServer) extends AutoCloseable {
       while (true) {
         val length = ByteBuffer.wrap(control.read(4)).getInt
         val request = Json.mapper.readTree(control.read(length))
-        requests.add(request)
+        if (request.path("ask").asText != "status") requests.add(request)
         request.path("ask").asText match {
+          case "status" => onStatus(request)
           case "load" => onLoad(request)
           case "open" => onOpen(request)
           case "stop" => onStop(request)

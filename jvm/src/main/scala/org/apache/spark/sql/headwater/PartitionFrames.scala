@@ -8,7 +8,7 @@ import scala.jdk.CollectionConverters._
 
 import headwater.core.{ArrowRows, Slice}
 import headwater.partition.{PartitionedBatch, PythonReader}
-import headwater.task.SliceRows
+import headwater.task.{SliceColumns, SliceRows}
 import org.apache.spark.{Partition, TaskContext}
 import org.apache.spark.api.python.{PythonEvalType, SimplePythonFunction}
 import org.apache.spark.rdd.RDD
@@ -19,7 +19,6 @@ import org.apache.spark.sql.classic.ExpressionUtils
 import org.apache.spark.sql.execution.{RDDScanExec, SparkPlan}
 import org.apache.spark.sql.functions.col
 import org.apache.spark.sql.types.{BinaryType, StringType, StructType}
-import org.apache.spark.sql.util.ArrowUtils
 import org.apache.spark.unsafe.types.UTF8String
 import org.apache.spark.util.CollectionAccumulator
 
@@ -127,10 +126,7 @@ private final class DecodedRDD(
       if (!row.isNullAt(Report)) reports.add(row.getUTF8String(Report).toString)
       Option.unless(row.isNullAt(Rows))(Slice.whole(ArrowRows.of(row.getBinary(Rows))))
     }
-    val allocator = ArrowUtils.rootAllocator.newChildAllocator("headwater", 0, Long.MaxValue)
-    val rows = new SliceRows(arrowSchema, slices, allocator)
-    task.addTaskCompletionListener[Unit](_ => rows.close())
-    rows
+    new SliceRows(new SliceColumns(arrowSchema, slices))
   }
 
   // The columns of the output.

@@ -1,6 +1,8 @@
 package headwater.adapters
 
 import java.lang.ref.WeakReference
+import java.time.Instant
+import java.time.temporal.ChronoUnit
 import java.util.Optional
 import java.util.concurrent.TimeUnit
 
@@ -8,28 +10,41 @@ import scala.concurrent.{Await, ExecutionContext, Future}
 import scala.concurrent.duration._
 import scala.jdk.CollectionConverters._
 
-import headwater.buffer.StoredBatch
-import headwater.buffer.Buffer
+import headwater.buffer.{Buffer, BufferedStream}
 import headwater.core.{ArrowRows, Feed, FeedThread, RowSink, SeqOffset}
-import headwater.testing.{InMemory, NumberedRows, Script, ScriptProvider}
+import headwater.testing._
 import headwater.{DataLossException, FeedFailedException, InvalidOffsetException}
 import org.apache.spark.SparkException
-import org.apache.spark.sql.DataFrame
 import org.apache.spark.sql.connector.read.streaming.ReadLimit
 import org.apache.spark.sql.execution.streaming.Offset
-import org.apache.spark.sql.headwater.BatchRows
 import org.apache.spark.sql.test.SharedSparkSession
 
-/** The contract of a V1 source, call by call, as Spark's query thread makes the calls. */
-class V1SourceContractSuite extends SharedSparkSession {
+class V1SourceContractSuite extends StreamContractSuite {
+  override protected def newStream(factory: StreamFactory): TestedStream = new TestedV1(factory.v1)
+}
+
+class V2StreamContractSuite extends StreamContractSuite {
+  override protected def newStream(factory: StreamFactory): TestedStream = new TestedV2(factory.v2, spark)
+
+  test("the initial offset is the one of the beginning") {
+    withSource() { (source, script) =>
+      assert(source.initialOffset.map(_.json).contains(SeqOffset.beginning(script.name)))
+    }
+  }
+}
+
+/** The contract of a stream, call by call, as Spark's query thread makes the calls, for each of Spark's interfaces. */
+abstract class StreamContractSuite extends SharedSparkSession {
+
+  protected def newStream(factory: StreamFactory): TestedStream
 
   // Runs the frame of getBatch.
   override protected def sparkConf =
     super.sparkConf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
 
-  private def withSource(options: (String, String)*)(body: (V1Source[StoredBatch], Script) => Unit): Unit = {
+  protected def withSource(options: (String, String)*)(body: (TestedStream, Script) => Unit): Unit = {
     val name = s"contract_${System.nanoTime()}"
-    val source = ScriptProvider.newSource(spark.sqlContext, name, options.toMap)
+    val source = newStream(ScriptProvider.factory(spark, name, options.toMap))
     try body(source, Script(name))
     finally {
       source.stop()
@@ -42,16 +57,25 @@ class V1SourceContractSuite extends SharedSparkSession {
       t.isAlive && t.getName.startsWith(s"headwater-feed-$name")
     )
 
-  private def latest(source: V1Source[StoredBatch], start: Offset = null): Offset =
+  protected def latest(source: TestedStream, start: Offset = null): Offset =
     source.latestOffset(start, source.getDefaultReadLimit).asInstanceOf[Offset]
 
   /** An offset as Spark reads it from its offset log: not an instance of our class. */
-  private def fromLog(offset: Offset): Offset = {
+  protected def fromLog(offset: Offset): Offset = {
     val text = offset.json
     new Offset { override val json: String = text }
   }
 
-  private def rows(frame: DataFrame): Seq[Long] = BatchRows.longs(frame)
+  protected def rows(batch: TestedBatch): Seq[Long] = batch.rows()
+
+  /** On the driver, or in a task. */
+  private def lossOf(run: => Any): DataLossException =
+    Iterator
+      .iterate[Throwable](intercept[Exception](run))(_.getCause)
+      .collectFirst { case loss: DataLossException =>
+        loss
+      }
+      .get
 
   private def seq(offset: Offset): Long = SeqOffset.parse(offset.json).seq
 
@@ -82,13 +106,25 @@ class V1SourceContractSuite extends SharedSparkSession {
     }
   }
 
-  test("an empty window is an empty streaming frame with the schema") {
+  test("the offset of the beginning, which V2 needs, gives the rows from the first on") {
+    withSource() { (source, script) =>
+      val beginning = fromLog(new SparkOffset(SeqOffset.beginning(script.name)))
+      assert(latest(source, beginning) == null, "no data, no offset: there must be no empty batch")
+      assert(rows(source.getBatch(Some(beginning), beginning)).isEmpty)
+      source.commit(beginning)
+      script.add(1, 2)
+      val end = latest(source, beginning)
+      assert(rows(source.getBatch(Some(beginning), end)) == Seq(1, 2))
+    }
+  }
+
+  test("an empty window has no rows") {
     withSource() { (source, script) =>
       latest(source)
       script.add(1)
       val end = latest(source)
       val empty = source.getBatch(Some(end), end)
-      assert(rows(empty).isEmpty && empty.schema == Script.schema && empty.isStreaming)
+      assert(rows(empty).isEmpty)
     }
   }
 
@@ -98,7 +134,7 @@ class V1SourceContractSuite extends SharedSparkSession {
       script.add(1, 2, 3)
       val end = latest(source)
       val back = SeqOffset.parse(end.json).copy(seq = 0)
-      val error = intercept[InvalidOffsetException](source.getBatch(Some(end), new V1Offset(back)))
+      val error = intercept[InvalidOffsetException](source.getBatch(Some(end), new SparkOffset(back)))
       assert(error.getMessage.contains("asked for a batch that ends before it begins"))
       assert(rows(source.getBatch(None, end)) == Seq(1, 2, 3))
     }
@@ -111,16 +147,13 @@ class V1SourceContractSuite extends SharedSparkSession {
       val first = latest(source)
       script.add(3, 4)
       val second = latest(source, first)
-      val log = new LogAppender("a late commit")
-      withLogAppender(log) {
+      CapturedLog(classOf[BufferedStream]) { log =>
         source.commit(second)
         source.commit(second)
-        assert(log.loggingEvents.isEmpty)
+        assert(log.lines.isEmpty)
         source.commit(first)
+        assert(log.has("WARN", "after a later one, ignored"), log.lines)
       }
-      assert(
-        log.loggingEvents.exists(_.getMessage.getFormattedMessage.contains("after a later one, ignored"))
-      )
       script.add(5)
       assert(rows(source.getBatch(Some(second), latest(source, second))) == Seq(5))
     }
@@ -132,7 +165,7 @@ class V1SourceContractSuite extends SharedSparkSession {
       script.add(1, 2)
       val end = latest(source)
       val beyond = SeqOffset.parse(end.json).copy(seq = 2)
-      val error = intercept[InvalidOffsetException](source.commit(new V1Offset(beyond)))
+      val error = intercept[InvalidOffsetException](source.commit(new SparkOffset(beyond)))
       assert(error.getMessage.contains("its latest row is 1. Nothing was dropped"))
       assert(rows(source.getBatch(None, end)) == Seq(1, 2))
     }
@@ -180,7 +213,7 @@ class V1SourceContractSuite extends SharedSparkSession {
       val next = latest(source, end)
       source.commit(end)
       val open = source.getBatch(Some(end), next)
-      assert(intercept[DataLossException](rows(unused)).getMessage.contains("its batch was committed"))
+      assert(lossOf(rows(unused)).getMessage.contains("its batch was committed"))
       val inTask = intercept[SparkException](rows(used)).getCause
       assert(inTask.isInstanceOf[DataLossException] && inTask.getMessage.contains("its batch was committed"))
       assert(rows(open) == Seq(4))
@@ -189,11 +222,56 @@ class V1SourceContractSuite extends SharedSparkSession {
     }
   }
 
+  test(
+    "tasks of a stopped batch find its rows until they have been cancelled, and the log says what becomes of them"
+  ) {
+    withSource() { (source, script) =>
+      var drop: () => Unit = () => fail("nothing to drop")
+      script.afterTasks = later => drop = later
+      latest(source)
+      script.add(1, 2, 3)
+      val frame = source.getBatch(None, latest(source))
+      CapturedLog(classOf[BufferedStream]) { log =>
+        source.stop()
+        assert(log.lines.count(_.startsWith("INFO")) == 1, log.lines)
+        assert(log.has("INFO", "the rows 0 to 2 are in a batch that is not committed"), log.lines)
+      }
+      assert(lossOf(rows(frame)).getMessage.contains("or its query stopped"))
+      spark.sparkContext.setLocalProperty("sql.streaming.queryId", "the query")
+      try {
+        assert(rows(frame) == Seq(1, 2, 3))
+        spark.sparkContext.setLocalProperty("sql.streaming.queryId", null)
+        assert(intercept[SparkException](rows(frame)).getCause.getMessage.contains("or its query stopped"))
+      } finally spark.sparkContext.setLocalProperty("sql.streaming.queryId", null)
+      drop()
+      assert(intercept[SparkException](rows(frame)).getCause.getMessage.contains("or its query stopped"))
+    }
+  }
+
+  test("an interrupt in a call ends it as a stop, and is not left for Spark's next file") {
+    withSource() { (source, script) =>
+      latest(source)
+      script.add(1)
+      val end = latest(source)
+      Seq[(String, () => Any)](
+        "latestOffset" -> (() => latest(source)),
+        "getBatch" -> (() => source.getBatch(None, end)),
+        "commit" -> (() => source.commit(end))
+      ).foreach { case (call, run) =>
+        Thread.currentThread().interrupt()
+        withClue(call) {
+          intercept[InterruptedException](run())
+          assert(!Thread.interrupted())
+        }
+      }
+    }
+  }
+
   test("after a restart seqs continue, the last window can be planned, and running it is data loss") {
     withSource() { (source, script) =>
       val run = "00000000000000aa"
-      val before = new V1Offset(SeqOffset(script.name, run, 9))
-      val end = new V1Offset(SeqOffset(script.name, run, 14))
+      val before = new SparkOffset(SeqOffset(script.name, run, 9))
+      val end = new SparkOffset(SeqOffset(script.name, run, 14))
       val frame = source.getBatch(Some(fromLog(before)), fromLog(end))
       assert(source.metrics(Optional.empty()).get("rowsLost") == "0", "nobody asked for the rows yet")
       assert(latest(source, fromLog(end)) == end, "no new rows: the offset stays, to the letter")
@@ -211,7 +289,7 @@ class V1SourceContractSuite extends SharedSparkSession {
 
   test("a window that begins in an earlier run reports exactly the missing rows") {
     withSource() { (source, script) =>
-      val old = new V1Offset(SeqOffset(script.name, "00000000000000aa", 5))
+      val old = new SparkOffset(SeqOffset(script.name, "00000000000000aa", 5))
       source.getBatch(None, fromLog(old))
       script.add(6, 7)
       val end = latest(source, fromLog(old))
@@ -222,7 +300,7 @@ class V1SourceContractSuite extends SharedSparkSession {
 
   test("an offset of another source is refused by name") {
     withSource() { (source, script) =>
-      val foreign = new V1Offset(SeqOffset("somebody", "00000000000000aa", 5))
+      val foreign = new SparkOffset(SeqOffset("somebody", "00000000000000aa", 5))
       Seq[() => Any](
         () => source.latestOffset(foreign, ReadLimit.allAvailable()),
         () => source.getBatch(None, foreign),
@@ -518,7 +596,7 @@ class V1SourceContractSuite extends SharedSparkSession {
       assert(isHeld(waiting))
       source.stop()
       awaitCollected(waiting)
-      assert(frame.isStreaming && source.schema == frame.schema, "both are alive until here")
+      assert(frame != null && source != null, "both are alive until here")
     }
   }
 
@@ -540,7 +618,7 @@ class V1SourceContractSuite extends SharedSparkSession {
       source.stop()
       val late = source.getBatch(Some(end), end)
       awaitCollected(rowsOfIt)
-      assert(intercept[DataLossException](rows(late)).getMessage.contains("its query stopped"))
+      assert(lossOf(rows(late)).getMessage.contains("its query stopped"))
     }
   }
 
@@ -612,28 +690,48 @@ class V1SourceContractSuite extends SharedSparkSession {
   test("metrics report the state of the source") {
     withSource("maxRowsPerTrigger" -> "2") { (source, script) =>
       def metrics = source.metrics(Optional.empty()).asScala
-      assert(metrics("rowsRead") == "0", "before the start, too")
+      assert(metrics("rowsRead") == "0" && metrics("state") == "starting", "before the start, too")
+      assert(!metrics.contains("lastRowAt") && !metrics.contains("lastError"))
       latest(source)
+      val begun = Instant.now().truncatedTo(ChronoUnit.MILLIS)
       script.add(1, 2, 3)
       script.nanoTime.addAndGet(TimeUnit.MILLISECONDS.toNanos(40))
       val end = latest(source)
       source.getBatch(None, end)
+      val lastRowAt = Instant.parse(metrics("lastRowAt"))
+      assert(!lastRowAt.isBefore(begun) && !lastRowAt.isAfter(Instant.now()))
       assert(seq(source.reportLatestOffset().asInstanceOf[Offset]) == 2)
-      assert(seq(source.getOffset.get) == 2)
       val byteSize = Script.arrow(Seq(1, 2, 3)).bytes.length
       assert(
-        metrics == Map(
+        metrics.toMap - "lastRowAt" == Map(
           "rowsInBatch" -> "2",
           "rowsRead" -> "3",
           "rowsLost" -> "0",
           "waitingRows" -> "1",
           "waitingBytes" -> (byteSize - byteSize * 2 / 3).toString,
           "blockedMs" -> "0",
-          "lagMs" -> "40"
+          "lagMs" -> "40",
+          "state" -> "running",
+          "restarts" -> "0",
+          "badRows" -> "0",
+          "rowsPerSecond" -> "3.0",
+          "bytesPerSecond" -> s"$byteSize.0"
         )
       )
       latest(source, end)
       assert(metrics("rowsInBatch") == "0", "a trigger without a batch has no rows")
+    }
+  }
+
+  test("metrics tell that a feed has failed, and when") {
+    withSource() { (source, script) =>
+      def metrics = source.metrics(Optional.empty()).asScala
+      latest(source)
+      val begun = Instant.now().truncatedTo(ChronoUnit.MILLIS)
+      script.fail(new IllegalStateException("the feed broke"))
+      Script.await(s"metrics are $metrics")(metrics("state") == "failed")
+      assert(metrics("lastError") == "java.lang.IllegalStateException: the feed broke")
+      assert(!Instant.parse(metrics("lastErrorAt")).isBefore(begun))
     }
   }
 

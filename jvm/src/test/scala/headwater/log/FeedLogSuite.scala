@@ -5,20 +5,25 @@ import java.util.UUID
 
 import scala.collection.mutable
 
-import headwater.buffer.StoredBatch
-import headwater.adapters.V1Source
+import headwater.adapters.StreamAdapter
 import headwater.core.{Durability, SeqOffset}
-import headwater.testing.{NoThreadLeft, Script, ScriptProvider}
+import headwater.testing.{NoThreadLeft, RunningStream, Script, ScriptProvider}
 import headwater.{DataLossException, FeedFailedException}
 import org.apache.spark.sql.DataFrame
 import org.apache.spark.sql.connector.read.streaming.{Offset => AnyOffset, SparkDataStream}
-import org.apache.spark.sql.execution.streaming.{StreamExecution, StreamingExecutionRelation}
+import org.apache.spark.sql.execution.streaming.StreamExecution
 import org.apache.spark.sql.streaming.{StreamTest, StreamingQuery, StreamingQueryException, Trigger}
 import org.scalatest.concurrent.Eventually
 
+class V1FeedLogSuite extends FeedLogSuite("v1")
+
+class V2FeedLogSuite extends FeedLogSuite("v2")
+
 /** Queries whose rows wait in a log: a restart continues exactly where the last run ended. */
-class BufferedSourceLogSuite extends StreamTest with Eventually {
+abstract class FeedLogSuite(api: String) extends StreamTest with Eventually {
   import testImplicits._
+
+  override protected def sparkConf = super.sparkConf.set("spark.headwater.api", api)
 
   override protected def afterEach(): Unit =
     try Script.await(s"left: ${threads()}")(threads().isEmpty)
@@ -35,13 +40,9 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
       .options((Seq("durability" -> "log") ++ options).toMap)
       .load()
 
-  private def sourceOf(query: StreamExecution): V1Source[StoredBatch] =
-    query.logicalPlan
-      .collectFirst { case relation: StreamingExecutionRelation => relation.source }
-      .get
-      .asInstanceOf[V1Source[StoredBatch]]
+  private def sourceOf(query: StreamExecution): StreamAdapter[_] = RunningStream.of(query)
 
-  private def latest(source: V1Source[StoredBatch]): Long =
+  private def latest(source: StreamAdapter[_]): Long =
     Option(source.reportLatestOffset()).fold(-1L)(offset => SeqOffset.parse(offset.json).seq)
 
   /** Adds rows to the running feed, and waits until they can be offered. */
@@ -317,12 +318,8 @@ class BufferedSourceLogSuite extends StreamTest with Eventually {
       script.add(1)
       awaitRows(first, seen)(1)
       // Spark refuses a query with the same id; we have to refuse other queries.
-      val source = ScriptProvider.newSource(
-        spark.sqlContext,
-        script.name,
-        Map("durability" -> "log"),
-        new File(checkpoint, "sources/0").toURI.toString
-      )
+      val folder = new File(checkpoint, "sources/0").toURI.toString
+      val source = ScriptProvider.factory(spark, script.name, Map("durability" -> "log"), folder).v1
       val error = intercept[java.io.IOException](source.latestOffset(null, source.getDefaultReadLimit))
       assert(error.getMessage.contains("one query at a time may use a checkpoint"))
       source.stop()

@@ -5,20 +5,25 @@ import java.util.UUID
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
-import headwater.buffer.StoredBatch
 import headwater.core.SeqOffset
-import headwater.testing.{Script, ScriptProvider}
+import headwater.testing.{RunningStream, Script, ScriptProvider}
 import headwater.{DataLossException, FeedFailedException, InvalidOffsetException}
 import org.apache.spark.sql.DataFrame
 import org.apache.spark.sql.connector.read.streaming.{Offset => AnyOffset, SparkDataStream}
-import org.apache.spark.sql.execution.streaming.{StreamExecution, StreamingExecutionRelation}
+import org.apache.spark.sql.execution.streaming.StreamExecution
 import org.apache.spark.sql.functions._
 import org.apache.spark.sql.streaming.{StreamTest, StreamingQuery, StreamingQueryException, Trigger}
 import org.scalatest.concurrent.Eventually
 
+class V1FeedQuerySuite extends FeedQuerySuite("v1")
+
+class V2FeedQuerySuite extends FeedQuerySuite("v2")
+
 /** Queries in the style of Spark's own suites: rows arrive once, in order, whatever the query does. */
-class BufferedSourceQuerySuite extends StreamTest with Eventually {
+abstract class FeedQuerySuite(api: String) extends StreamTest with Eventually {
   import testImplicits._
+
+  override protected def sparkConf = super.sparkConf.set("spark.headwater.api", api)
 
   override protected def afterEach(): Unit =
     try assert(feedThreads().isEmpty, "a feed outlived its query")
@@ -36,11 +41,7 @@ class BufferedSourceQuerySuite extends StreamTest with Eventually {
       .options(options.toMap)
       .load()
 
-  private def sourceOf(query: StreamExecution): V1Source[StoredBatch] =
-    query.logicalPlan
-      .collectFirst { case relation: StreamingExecutionRelation => relation.source }
-      .get
-      .asInstanceOf[V1Source[StoredBatch]]
+  private def sourceOf(query: StreamExecution): StreamAdapter[_] = RunningStream.of(query)
 
   /** Adds rows to the running feed; later checks wait until the query has committed them. */
   private case class AddRows(script: Script, values: Long*) extends AddData {
