@@ -19,9 +19,21 @@ from headwater.errors import HeadwaterError
 from headwater.options import Secret
 from headwater.registry import registered
 from headwater.rsvp_schema import RSVP_SCHEMA
-from headwater.source import CAUGHT_UP, At, BadRow, PartitionedSource, Source, shard, source
+from headwater.source import (
+    CAUGHT_UP,
+    At,
+    BadRow,
+    PartitionedSource,
+    Source,
+    ack_on,
+    report_connection,
+    shard,
+    source,
+)
 from headwater.spark.attach import attach
 from headwater.spark.feeds import feeds
+from headwater.spark.foreach import foreach
+from headwater.spark.formats import explain_unknown_formats
 from headwater.spark.session import session
 from headwater.spark.stream import stream
 
@@ -35,11 +47,16 @@ __all__ = [
     "Secret",
     "Source",
     "__version__",
+    "ack_on",
     "attach",
     "feeds",
+    "foreach",
     "registered",
+    "report_connection",
     "session",
     "shard",
     "source",
     "stream",
 ]
+
+explain_unknown_formats()

@@ -156,6 +156,8 @@ _PARTITION_METHODS = {
     "latest": "p",
     "at": "p, timestamp",
     "after": "p, start, rows",
+    "committed": "offsets",
+    "partitions_changed": "added, removed",
     "read": "p, start, end",
 }
 _REQUIRED_METHODS = {

@@ -13,6 +13,8 @@ import types
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from headwater.escaping import escape_unprintable
+
 __all__ = [
     "BadRowError",
     "HeadwaterError",
@@ -20,6 +22,7 @@ __all__ = [
     "explain",
     "first_line",
     "mask",
+    "retry_may_help",
     "shorten",
 ]
 
@@ -48,7 +51,7 @@ class BadRowError(ValueError):
 
     def __init__(self, number: int, field: str | None, value: str, reason: str) -> None:
         place = f"row {number}" if field is None else f"row {number}, field {field!r}"
-        super().__init__(f"{place}: {reason} (found: {value})")
+        super().__init__(escape_unprintable(f"{place}: {reason} (found: {value})"))
         self.number = number
         self.field = field
         self.value = value
@@ -74,7 +77,7 @@ def shorten(value: object) -> str:
     "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'"
     """
     try:
-        text = _value_repr.repr(value).replace("\n", " ")
+        text = escape_unprintable(_value_repr.repr(value).replace("\n", " "))
     except Exception:
         text = f"<{type(value).__name__}, whose repr fails>"
     return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[: _MAX_VALUE_LENGTH - 1]}…"
@@ -98,21 +101,61 @@ _LIBRARIES = (
 _INTERPRETER = ("<frozen ", inspect.getfile(types))  # may stand between any two frames
 _CALLERS = tuple(f"{Path(inspect.getfile(module)).parent}{os.sep}" for module in (asyncio, importlib))
 
+_PROGRAMMING_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    HeadwaterError,
+    ImportError,
+    LookupError,
+    NameError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
 _MAX_EXPLANATION_LENGTH = 64 << 10
 _ON_ERROR = "Set the option onError to restart (with back-off) or to end to continue after a feed error."
-_ON_BAD_ROW = "Set the option onBadRow to drop or to null to continue after a bad row."
+_ON_BAD_ROW = "Set the option onBadRow to drop, null or keep to continue after a bad row."
 
 
-def explain(error: BaseException, secrets: Sequence[str], remedy: str | None = None) -> str:
-    """A first line with error, place and remedy, then the traceback of the source's own code."""
+def explain(
+    error: BaseException,
+    secrets: Sequence[str],
+    remedy: str | None = None,
+    yields: Sequence[traceback.FrameSummary] = (),
+) -> str:
+    """A first line with error, place and remedy, then the traceback of the source's own code.
+
+    The default remedy is that of a feed, and none where a retry would not help. `yields` are the lines where
+    the source yields: an error about what it yielded has no frame of the source.
+    """
     trace = author_traceback(error)
-    if not trace.stack and not isinstance(error, BadRowError):  # a built-in source, or a bug of headwater
-        trace.stack = traceback.extract_tb(error.__traceback__)
     if remedy is None:
-        remedy = _ON_BAD_ROW if isinstance(error, BadRowError) else _ON_ERROR
-    summary = f"{first_line(error, secrets)}{_place(trace.stack)}. {remedy}"
-    text = f"{summary}\n\n{''.join(trace.format()).rstrip()}"
-    return mask(text, secrets)[:_MAX_EXPLANATION_LENGTH]
+        on_error = _ON_ERROR if retry_may_help(error) else ""
+        remedy = _ON_BAD_ROW if isinstance(error, BadRowError) else on_error
+    yields = [frame for frame in yields if not frame.filename.startswith(_PACKAGE)]
+    if not trace.stack and yields:
+        place = _yield_place(yields)
+        which = "Yielded at" if len(yields) == 1 else "Yielded at one of"
+        details = f"{which}:\n{''.join(traceback.format_list(list(yields)))}"
+    else:
+        if not trace.stack and not isinstance(error, BadRowError):  # a built-in source, or a bug of headwater
+            trace.stack = traceback.extract_tb(error.__traceback__)
+        place, details = _place(trace.stack), "".join(trace.format())
+    text = f"{f'{first_line(error, secrets)}{place}. {remedy}'.rstrip()}\n\n{details.rstrip()}"
+    return escape_unprintable(mask(text, secrets)[:_MAX_EXPLANATION_LENGTH], keep="\n\t")
+
+
+def retry_may_help(error: BaseException) -> bool:
+    """Whether the same code may succeed later: after an error of input or output, or of a library's own type.
+
+    Other built-in exceptions, and those derived from them, are mistakes in the code.
+    """
+    if isinstance(error, OSError | EOFError | asyncio.TimeoutError):
+        return True
+    is_built_in = type(error).__module__ == "builtins"
+    return isinstance(error, Exception) and not is_built_in and not isinstance(error, _PROGRAMMING_ERRORS)
 
 
 def first_line(error: BaseException, secrets: Sequence[str]) -> str:
@@ -122,7 +165,8 @@ def first_line(error: BaseException, secrets: Sequence[str]) -> str:
     except Exception:  # an author's class may define __str__
         message = "its str() fails"
     lines = mask(message, secrets).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+    name = type(error).__name__
+    return f"{name}: {escape_unprintable(lines[0].rstrip('.'))}" if lines else name
 
 
 def author_traceback(error: BaseException) -> traceback.TracebackException:
@@ -144,6 +188,11 @@ def _keep_author_frames(trace: traceback.TracebackException | None) -> None:
     trace.stack = traceback.StackSummary.from_list(frames)
     _keep_author_frames(trace.__cause__)
     _keep_author_frames(trace.__context__)
+
+
+def _yield_place(yields: Sequence[traceback.FrameSummary]) -> str:
+    lines = " or ".join(str(frame.lineno) for frame in yields)
+    return f" ({Path(yields[0].filename).name}:{lines}, in {yields[0].name})"
 
 
 def _place(frames: Sequence[traceback.FrameSummary]) -> str:

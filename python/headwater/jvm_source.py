@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ParamSpec
 
+from headwater.notebook import html_table
 from headwater.options import OptionValue, Signature, camel, encode
 from headwater.registry import Registered
 
@@ -62,6 +63,9 @@ class JvmSource:
     def options(self) -> dict[str, str]:
         """The options as the provider gets them."""
         return {camel(key): encode(key, value) for key, value in self.settings.items()}
+
+    def _repr_html_(self) -> str:
+        return html_table(("option", "value"), self.settings.items(), self.name)
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.settings.items())})"

@@ -20,7 +20,6 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 from enum import Enum
 from importlib import resources
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
     Any,
@@ -34,7 +33,9 @@ from typing import (
     get_origin,
     get_type_hints,
 )
+from urllib.parse import quote, unquote
 
+from headwater import trust
 from headwater.errors import HeadwaterError, shorten
 
 __all__ = [
@@ -50,6 +51,8 @@ __all__ = [
     "encode",
     "format_value",
     "normalize",
+    "parse_query",
+    "snake",
     "strings_to_mask",
 ]
 
@@ -119,6 +122,23 @@ def encode(name: str, value: object) -> str:
     )
 
 
+def parse_query(query: str, subject: str = "the query of a reference") -> dict[str, str]:
+    """The options in a query; OptionError if there cannot be such. A `+` is no space: times have it."""
+    options: dict[str, str] = {}
+    for pair in filter(None, query.split("&")):
+        name, equals, value = pair.partition("=")
+        try:
+            name, value = unquote(name, errors="strict"), unquote(value, errors="strict")
+        except UnicodeDecodeError:
+            raise OptionError(f"{subject} is not in UTF-8, percent-encoded") from None
+        if not equals or not name:
+            raise OptionError(f"{subject} has a part that is not NAME=VALUE")
+        if name in options:
+            raise OptionError(f"{subject} sets the option '{name}' twice: keep one")
+        options[name] = value
+    return options
+
+
 # Secrets
 
 
@@ -148,7 +168,11 @@ class Secret:
 
     def reveal(self) -> str:
         """The secret itself. Raises HeadwaterError if it is a reference that cannot be read."""
-        return _resolve(self._value) if _is_reference(self._value) else self._value
+        return _resolve(self._value) if self._is_reference else self._value
+
+    @property
+    def _is_reference(self) -> bool:
+        return _is_reference(self._value)
 
     def __repr__(self) -> str:
         return "Secret(***)"
@@ -240,6 +264,10 @@ def _resolved_so_far(reference: str) -> list[str]:
 
 
 def _environment_variable(reference: str, name: str) -> str:
+    try:
+        trust.current.check_environment()
+    except ValueError as error:
+        raise _unreadable(reference, str(error)) from None
     value = os.environ.get(name)
     if value is None:
         raise HeadwaterError(
@@ -252,7 +280,7 @@ def _environment_variable(reference: str, name: str) -> str:
 def _file_content(reference: str, path: str) -> str:
     """Without the line break that editors leave at the end."""
     try:
-        with Path(path).open("rb") as file:
+        with trust.current.file(path).open("rb") as file:
             data = file.read(_MAX_SECRET_BYTES + 1)
         text = data.decode()
     except UnicodeDecodeError:
@@ -501,16 +529,27 @@ class Option:
 
 @dataclass(frozen=True, eq=False)
 class Signature:
-    """The options of one source. `owner` is what messages call it: `source 'letters'`."""
+    """The options of one source, or the properties of a decoder.
+
+    `owner` is what messages call it: `source 'letters'`.
+    """
 
     owner: str
     options: tuple[Option, ...]
     _types: Mapping[str, OptionType] = field(repr=False)
     _call: inspect.Signature = field(repr=False)
+    _reserved: Mapping[str, str] = field(repr=False)
 
     @classmethod
-    def of(cls, function: Callable[..., object], *, owner: str, skip: Collection[str] = ()) -> Signature:
-        """The parameters of `function` except those in `skip`.
+    def of(
+        cls,
+        function: Callable[..., object],
+        *,
+        owner: str,
+        skip: Collection[str] = (),
+        reserved: Mapping[str, str] = _RESERVED,
+    ) -> Signature:
+        """The parameters of `function` except those in `skip`. Names are `reserved` for every source.
 
         TypeError or ValueError if a parameter cannot be an option; the message says where and what to do.
         """
@@ -519,7 +558,7 @@ class Signature:
         place = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
         all_parameters = {} if function is object.__init__ else inspect.signature(function).parameters
         parameters = [parameter for name, parameter in all_parameters.items() if name not in skip]
-        options, types, names = [], {}, dict(_RESERVED)
+        options, types, names = [], {}, dict(reserved)
         for parameter in parameters:
             where = f"parameter '{parameter.name}' of {owner}{place}"
             _check_parameter(parameter, names, where)
@@ -527,10 +566,52 @@ class Signature:
             types[parameter.name] = kind
             options.append(_option(parameter, kind, where))
         call = inspect.Signature([parameter.replace(annotation=parameter.empty) for parameter in parameters])
-        return cls(owner, tuple(options), types, call)
+        return cls(owner, tuple(options), types, call, reserved)
 
     def parse(self, strings: Mapping[str, str]) -> dict[str, object]:
         """Keyword arguments from the option strings that Spark holds; OptionError if they are not valid."""
+        strings = self._with_properties(strings)
+        spellings = self._spellings(strings)
+        missing = [option.text for option in self.options if option.required and option.name not in spellings]
+        if missing:
+            raise OptionError(f"{self.owner} needs the option {'; '.join(missing)}")
+        return self._complete(
+            {name: strings[spelling] for name, spelling in spellings.items()}, are_strings=True
+        )
+
+    def check_public(self, strings: Mapping[str, str]) -> None:
+        """For options in a reference, which others can read: OptionError for an unknown one, or for a secret.
+
+        A reference to a secret, such as `env:NAME`, is allowed.
+        """
+        for name, spelling in self._spellings(self._with_properties(strings)).items():
+            if not self._types[name].secret:
+                continue
+            value: Any = _convert(
+                self._types[name], strings[spelling], f"option '{name}' of {self.owner}", is_string=True
+            )
+            if not all(
+                _is_reference(secret._value) for secret in (value if type(value) is list else [value])
+            ):
+                raise OptionError(
+                    f"option '{name}' of {self.owner} is a secret, which must not be in a reference, because "
+                    f"logs would show it: write where it is, as in {name}=env:NAME or {name}=file:PATH"
+                )
+
+    def _with_properties(self, strings: Mapping[str, str]) -> Mapping[str, str]:
+        """With `decode.sep` as part of the option `decode`, whose query has the properties of a decoder."""
+        properties = {name[7:]: name for name in strings if name.lower().startswith("decode.")}
+        if not properties or "decode" not in self._types:
+            return strings
+        others = {name: value for name, value in strings.items() if name not in properties.values()}
+        spelling = next((name for name in others if normalize(name) == "decode"), "decode")
+        default = next(option.default for option in self.options if option.name == "decode")
+        query = "&".join(f"{quote(name)}={quote(strings[full])}" for name, full in properties.items())
+        decode = str(others.get(spelling, default or ""))
+        return {**others, spelling: f"{decode}{'&' if '?' in decode else '?'}{query}"}
+
+    def _spellings(self, strings: Mapping[str, str]) -> dict[str, str]:
+        """How each option is spelt, by its name; OptionError if one is unknown or set twice."""
         names = {normalize(name): name for name in self._types}
         spellings: dict[str, str] = {}
         for spelling in strings:
@@ -542,12 +623,7 @@ class Signature:
                     f"{self.owner} got '{spellings[name]}' and '{spelling}', which are one option: keep one"
                 )
             spellings[name] = spelling
-        missing = [option.text for option in self.options if option.required and option.name not in spellings]
-        if missing:
-            raise OptionError(f"{self.owner} needs the option {'; '.join(missing)}")
-        return self._complete(
-            {name: strings[spelling] for name, spelling in spellings.items()}, are_strings=True
-        )
+        return spellings
 
     def check(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
         """All arguments of a call in Python by name, with defaults for those left out.
@@ -568,11 +644,20 @@ class Signature:
 
     def show(self, bound: Mapping[str, object]) -> str:
         """The arguments for a repr: those that are required or not the default. Secrets are hidden."""
+        values = self.reprs(bound)
         return ", ".join(
-            f"{o.name}={'***' if o.secret and bound[o.name] is not None else repr(bound[o.name])}"
+            f"{o.name}={values[o.name]}"
             for o in self.options
             if o.name in bound and (o.required or bound[o.name] != o.default)
         )
+
+    def reprs(self, bound: Mapping[str, object]) -> dict[str, str]:
+        """The repr of each argument, by option. Secrets are hidden."""
+        return {
+            o.name: "***" if o.secret and bound[o.name] is not None else repr(bound[o.name])
+            for o in self.options
+            if o.name in bound
+        }
 
     def _complete(self, values: Mapping[str, Any], *, are_strings: bool) -> dict[str, object]:
         """Values and defaults in the order of the signature. `validate` copies a list, so none is shared."""
@@ -585,17 +670,18 @@ class Signature:
 
     def _alternatives(self, name: str) -> str:
         """What to use instead of an unknown option. Its value is not shown: it may be a misspelt secret."""
-        if normalize(name) in _RESERVED:
-            reserved = _RESERVED[normalize(name)]
+        if normalize(name) in self._reserved:
+            reserved = self._reserved[normalize(name)]
             return (
                 f"{reserved} is an option of every source: pass it to hw.stream(…, {snake(reserved)}=…), not "
                 "to the source"
             )
-        names = {normalize(known): known for known in self._types} | _RESERVED
+        names = {normalize(known): known for known in self._types} | dict(self._reserved)
         matches = get_close_matches(normalize(name), names, 1)
         hint = f"Did you mean '{names[matches[0]]}'? " if matches else ""
         common = ", ".join(option.name for option in COMMON)
-        return f"{hint}{self._list_options()}. Those of every source: {common}"
+        others = f". Those of every source: {common}" if self._reserved else ""
+        return f"{hint}{self._list_options()}{others}"
 
     def _list_options(self) -> str:
         return f"Its options are: {'; '.join(option.text for option in self.options) or 'none'}"

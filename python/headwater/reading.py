@@ -7,10 +7,14 @@ tasks alike.
 from __future__ import annotations
 
 import asyncio
+import dis
 import inspect
 import operator
+import signal
+import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from traceback import FrameSummary
 from typing import Any
 
 from headwater.definition import is_resumable, schema_of_source
@@ -31,6 +35,7 @@ __all__ = [
     "start_read",
     "validate_offset",
     "validate_partitions",
+    "yield_lines",
 ]
 
 
@@ -111,33 +116,109 @@ def _drive(source: Source, iterator: Any) -> Iterator[object]:
             f"{source!r} is async and an event loop runs in this thread: use `async for`, or read it in "
             "another thread"
         )
-    loop = asyncio.new_event_loop()
+    reader = _AsyncReader(iterator)
     try:
-        while True:
+        yield from reader.items()
+    finally:
+        reader.close()
+    reader.raise_error()
+
+
+class _AsyncReader:
+    """Reads an async iterator in an event loop of its own, which runs only while an item is wanted.
+
+    All of it is read in one task, as in a feed: time limits and cancel scopes belong to a task.
+    """
+
+    def __init__(self, iterator: Any) -> None:
+        self._iterator = iterator
+        self._item: list[Any] = []
+        self._wanted = asyncio.Event()
+        self._is_closing = False
+        self._loop = asyncio.new_event_loop()
+        self._task = self._loop.create_task(self._read())
+
+    def items(self) -> Iterator[Any]:
+        with suppress(GeneratorExit):  # no more items are wanted
+            while not self._task.done():
+                self._wanted.set()
+                with _interrupt_after(self._loop):
+                    self._loop.run_forever()
+                if self._item:
+                    yield self._item.pop()
+
+    def close(self) -> None:
+        """End the source wherever it awaits, and then the tasks that it has left. Also after Ctrl-C."""
+        self._is_closing = True
+        try:
+            unfinished = {self._task}
+            while unfinished:
+                for task in unfinished:
+                    task.cancel()
+                with _interrupt_after(self._loop):
+                    self._loop.run_until_complete(asyncio.gather(*unfinished, return_exceptions=True))
+                unfinished = asyncio.all_tasks(self._loop)
+            with _interrupt_after(self._loop):
+                self._loop.run_until_complete(self._loop.shutdown_asyncgens())  # none of them runs any more
+        except KeyboardInterrupt:  # the second one: leave everything as it is, without a word from asyncio
+            self._iterator = None
+            for task in asyncio.all_tasks(self._loop):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+            if self._task.done() and not self._task.cancelled():
+                self._task.exception()  # it may have come within the task itself
+            raise
+        finally:
+            self._loop.close()
+
+    def raise_error(self) -> None:
+        """After `close`: raise the error with which the source has ended, if any."""
+        if not self._task.cancelled():
+            self._task.result()
+
+    async def _read(self) -> None:
+        try:
+            await self._wanted.wait()
+            async for item in self._iterator:
+                if self._is_closing:  # it was cancelled, and went on
+                    return
+                self._item.append(item)
+                self._wanted.clear()
+                self._loop.stop()
+                await self._wanted.wait()
+        finally:
             try:
-                yield loop.run_until_complete(iterator.__anext__())
-            except StopAsyncIteration:
-                return
-    finally:
-        _close_loop(loop, iterator)
+                if hasattr(self._iterator, "aclose"):
+                    await self._iterator.aclose()
+            finally:
+                if not self._is_closing:
+                    self._loop.stop()
 
 
-def _close_loop(loop: asyncio.AbstractEventLoop, iterator: Any) -> None:
-    """Also after Ctrl-C, which leaves the awaited step unfinished."""
+@contextmanager
+def _interrupt_after(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Ctrl-C stops the loop and is raised once the loop has returned: raised within a task, it would be that
+    task's error. A second one is raised at once, for a task that never awaits.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    stop: asyncio.Handle | None = None
 
-    async def finish(tasks: set[asyncio.Task[Any]]) -> None:
-        await asyncio.gather(*tasks, return_exceptions=True)
+    def on_interrupt(signum: int, frame: object) -> None:
+        nonlocal stop
+        if stop is not None:
+            raise KeyboardInterrupt
+        stop = loop.call_soon_threadsafe(loop.stop)
 
+    signal.signal(signal.SIGINT, on_interrupt)
     try:
-        unfinished = asyncio.all_tasks(loop)
-        for task in unfinished:
-            task.cancel()
-        loop.run_until_complete(finish(unfinished))
-        if hasattr(iterator, "aclose"):
-            loop.run_until_complete(iterator.aclose())
-        loop.run_until_complete(loop.shutdown_asyncgens())
+        yield
     finally:
-        loop.close()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if stop is not None:
+            stop.cancel()  # the loop may have returned before
+            raise KeyboardInterrupt
 
 
 # What `read` returns
@@ -159,6 +240,25 @@ def read_range(source: PartitionedSource, p: Any, start: int, end: int) -> Itera
             f"read of {source!r} is async, which only a source with a feed can be: write a generator"
         )
     return iter(iterator)
+
+
+def yield_lines(items: Any) -> list[FrameSummary]:
+    """The lines at which a generator's own code yields. Which of them has yielded a row is not known."""
+    code = getattr(items, "gi_code", None) or getattr(items, "ag_code", None)
+    if code is None:
+        return []
+    lines, previous = [], ""
+    line = code.co_firstlineno
+    for instruction in dis.get_instructions(code):
+        line = getattr(instruction, "line_number", instruction.starts_line) or line  # from 3.13 on, before
+        is_await = hasattr(items, "ag_code") and previous == "SEND"
+        if instruction.opname in _YIELDS and not is_await and line not in lines:
+            lines.append(line)
+        previous = instruction.opname
+    return [FrameSummary(code.co_filename, line, code.co_name) for line in lines]
+
+
+_YIELDS = ("YIELD_VALUE", "YIELD_FROM")  # the latter up to Python 3.10
 
 
 def is_async(iterator: Any) -> bool:

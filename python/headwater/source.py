@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import new_class
 from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec
+from urllib.parse import SplitResult
 
 from headwater import definition, registry
+from headwater.ddl import to_ddl
+from headwater.notebook import html_table
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -26,6 +29,10 @@ __all__ = [
     "PartitionedSource",
     "Shard",
     "Source",
+    "ack_on",
+    "report_connection",
+    "set_ack_on",
+    "set_connection_reporter",
     "set_shard",
     "shard",
     "source",
@@ -55,11 +62,16 @@ class Source(metaclass=definition.SourceType):
     `read(self, since)` makes the source resumable: it yields `hw.At(cursor, row)`, and `since` is the cursor
     to resume after, or None at the first start. Options named in `identity=("url",)` cannot change while a
     checkpoint is in use. Each feed runs on its own instance. The methods below are optional.
+
+    `schemes=("weather", "weathers")` lets a URI name the source wherever a reference can, as in
+    `hw.stream(spark, "weathers://host/berlin?interval=60s")`: its query sets options, and `uri_options` says
+    which options the rest of it sets.
     """
 
     _name: ClassVar[str]
     _schema: ClassVar[Any] = None
     _identity: ClassVar[tuple[str, ...]] = ()
+    _schemes: ClassVar[tuple[str, ...]] = ()
     _is_partitioned: ClassVar[bool] = False
     _bound: dict[str, object]
     _repr_on_driver: str | None = None
@@ -74,13 +86,30 @@ class Source(metaclass=definition.SourceType):
         """Called in the feed's thread after `read` has ended, with or without an error."""
 
     def ack(self, cursor: Any) -> None:
-        """Called from another thread when all rows up to `cursor` are durable, even after `close`."""
+        """Called from another thread when all rows up to `cursor` are durable, even after `close`.
+
+        With the option `ackOn` = `commit`: when Spark has committed the batch that they are in, which it does
+        when it plans the next batch.
+        """
 
     def close(self) -> None:
         """Called once, from another thread if `read` still runs: close what it waits for, to unblock it.
 
         An instance that Spark only asked for the schema is closed too; its `read` was never called.
         """
+
+    @classmethod
+    def uri_options(cls, uri: SplitResult, /) -> dict[str, str]:
+        """The options that a URI with one of the source's schemes sets, as strings, by name.
+
+        `uri` has no query: its parameters are options too, and a URI may not set an option twice. It has no
+        password either: a URI that contains one is refused. `uri.path` is as it was written: it may contain
+        `#`, and is not percent-decoded. Raise ValueError for a URI that makes no sense.
+
+        By default the URI is the option `url`, without what is before a `+`: `sse+https://host/path` sets
+        `url` to `https://host/path`.
+        """
+        return {"url": uri._replace(scheme=uri.scheme.rpartition("+")[2]).geturl()}
 
     def __iter__(self) -> Iterator[object]:
         """The rows, without Spark."""
@@ -99,6 +128,16 @@ class Source(metaclass=definition.SourceType):
         name = getattr(type(self), "_name", type(self).__qualname__)
         return f"{name}({definition.signature_of(type(self)).show(self._bound)})"
 
+    def _repr_html_(self) -> str:
+        """In a notebook: the schema and all options. Secrets are hidden."""
+        options = definition.signature_of(type(self)).reprs(self._bound)
+        name = getattr(type(self), "_name", type(self).__qualname__)
+        try:
+            name = f"{name}: {to_ddl(definition.schema_of_source(self))}"
+        except Exception:  # the author's `schema` may fail, and then a query says why
+            name = f"{name}: its schema is not valid"
+        return html_table(("option", "value"), options.items(), name)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Source) and type(other) is type(self) and other._bound == self._bound
 
@@ -106,12 +145,22 @@ class Source(metaclass=definition.SourceType):
         return hash((type(self), repr(self._bound)))
 
     def __init_subclass__(
-        cls, *, name: str | None = None, schema: Any = None, identity: Sequence[str] = (), **kwargs: Any
+        cls,
+        *,
+        name: str | None = None,
+        schema: Any = None,
+        identity: Sequence[str] = (),
+        schemes: Sequence[str] = (),
+        **kwargs: Any,
     ) -> None:
         super().__init_subclass__(**kwargs)
         if schema is not None:
             cls._schema = schema
         cls._identity += (identity,) if isinstance(identity, str) else tuple(identity)
+        cls._schemes = tuple(
+            registry.validate_scheme(scheme)
+            for scheme in ([schemes] if isinstance(schemes, str) else schemes)
+        )
         if name is not None:
             cls._name = registry.validate_name(name)
             definition.check_class(cls)
@@ -230,7 +279,8 @@ class BadRow:
     BadRow(value=b'{oops', reason='not JSON', row=None)
 
     `fail` fails the query, with value and reason. `drop` skips it. `null` uses `row` in its place, with nulls
-    for the missing values; without `row` it is skipped.
+    for the missing values; without `row` it is skipped. `keep` puts value and reason into the column
+    `_bad_row`.
     """
 
     value: Any
@@ -267,6 +317,51 @@ def shard() -> Shard:
 def set_shard(current: Shard) -> None:
     """Sets what `shard()` returns in this thread and in the tasks it starts."""
     _current_shard.set(current)
+
+
+_current_ack_on: ContextVar[str | None] = ContextVar("headwater_ack_on", default=None)
+
+
+def ack_on() -> str | None:
+    """Call this in `read`: when the source's `ack` will be called, or None if it never will.
+
+    `durable`: when rows are in the log of a query with a `checkpointLocation`. `commit`: when Spark has
+    committed their batch, see the option `ackOn`. None: with `durability` = `memory`, without a
+    `checkpointLocation`, and without Spark.
+
+    >>> import headwater as hw
+    >>> print(hw.ack_on())
+    None
+    """
+    return _current_ack_on.get()
+
+
+def set_ack_on(moment: str | None) -> None:
+    """Sets what `ack_on()` returns in this thread and in the tasks it starts."""
+    _current_ack_on.set(moment)
+
+
+_connection_reporter: ContextVar[Callable[[bool, object], None] | None] = ContextVar(
+    "headwater_connection_reporter", default=None
+)
+
+
+def report_connection(connected: bool, error: BaseException | str | None = None) -> None:
+    """Call this in `read` of a source that reconnects by itself, when it has lost its connection or has one.
+
+    While it has none, the state of the feed is `reconnecting` in `hw.feeds()` and in progress reports, and
+    `error` is its last error. Outside of a feed nothing happens.
+
+    >>> import headwater as hw
+    >>> hw.report_connection(False, "the server is gone")
+    """
+    if (report := _connection_reporter.get()) is not None:
+        report(connected, error)
+
+
+def set_connection_reporter(report: Callable[[bool, object], None]) -> None:
+    """Sets what `report_connection` calls in this thread and in the tasks it starts."""
+    _connection_reporter.set(report)
 
 
 class PartitionedSource(Source):
@@ -320,6 +415,21 @@ class PartitionedSource(Source):
         """Optional, for offsets with gaps: an end so that `read(p, start, end)` yields at most `rows` rows,
         and at least one if there is one. Without this method, offsets are counted as rows."""
         raise NotImplementedError
+
+    def committed(self, offsets: dict[Any, int], /) -> None:
+        """Optional: Spark has committed a batch, which ends before these offsets, by partition.
+
+        Called on the driver, in a thread that Spark does not wait for, together with `partitions_changed` one
+        call at a time, on an instance of its own. Spark commits a batch when it plans the next one, so the
+        last batch before a stop is not reported. If several commits wait, only the newest is. An error is
+        logged, and the query goes on.
+        """
+
+    def partitions_changed(self, added: list[Any], removed: list[Any], /) -> None:
+        """Optional: `partitions` has returned other keys than before. The first time all of them are added.
+
+        Called as `committed` is.
+        """
 
     @abstractmethod
     def read(self, p: Any, start: int, end: int, /) -> Iterator[Any]:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from headwater.cli.output import print_lines, print_message, waiting
 from headwater.spark.jar import spark_home, usable_java, verified_jar
 
 __all__ = ["add_to"]
@@ -52,33 +53,29 @@ def add_to(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    form = "json" if options.json else "text"
-    encoding = sys.stdout.encoding or "utf-8"
     command = [
         usable_java().program,
         *_JVM_OPTIONS,
-        f"-Dheadwater.encoding={encoding}",
         "-cp",
         os.pathsep.join(_class_path()),
         _MAIN,
         options.verb,
-        form,
+        "json" if options.json else "text",
         options.path,
     ]
-    sys.stdout.flush()
-    redirected = (
-        sys.stdout is not sys.__stdout__
-    )  # in a notebook, for instance: the child's output goes elsewhere
-    result = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE if redirected else None,
-        env=_environment(),
-        encoding=encoding,
-        check=False,
-    )
-    if redirected:
-        sys.stdout.write(result.stdout)
+    with waiting(lambda: f"reading {options.path}"):
+        result = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=_environment(),
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+        )
+    if result.stderr:
+        print_message(result.stderr.rstrip("\n"))
+    print_lines(result.stdout.split("\n")[:-1])
     status = result.returncode
     return status if status >= 0 else 128 - status  # as shells have it for a process that a signal has ended
 

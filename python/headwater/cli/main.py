@@ -5,31 +5,31 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import os
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any
 
 from headwater import references
 from headwater._version import __version__
 from headwater.cli import checkpoint, sim
 from headwater.cli.errors import format_error
+from headwater.cli.output import OutputClosed, print_error, print_lines, print_message, waiting
 from headwater.cli.tables import format_table
-from headwater.definition import signature_of
 from headwater.errors import HeadwaterError
+from headwater.plugins import plugins
 from headwater.registry import Registered, describe, is_class, name_of, registered, secrets_of
 from headwater.spark import doctor
 from headwater.spark.jar import verified_jar
+from headwater.spark.placeholder import without_spark
 
 __all__ = ["main"]
 
 _INTERRUPTED = 130  # the exit status of shells after Ctrl-C
-_REFERENCE = "NAME of a built-in source, or MODULE:NAME; MODULE is a dotted name or the path of a .py file"
-
-
-class _OutputClosed(BaseException):
-    """The program that reads the output has ended, as `head` does."""
+_REFERENCE = (
+    "NAME of a source, MODULE:NAME, or a URI such as sse+https://host/path; MODULE is a dotted name or the "
+    "path of a .py file, which suffices if the file has one source; ?OPTION=VALUE&… sets options"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,8 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _print_failure(error)
     except KeyboardInterrupt:
-        return _INTERRUPTED
-    except _OutputClosed:
+        return _print_interrupted()
+    except OutputClosed:
         return 1
 
 
@@ -52,7 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"headwater {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
 
-    list_parser = commands.add_parser("list", help="list the built-in sources and those of modules")
+    list_parser = commands.add_parser(
+        "list", help="list the built-in sources, plugins, and the sources of modules"
+    )
     list_parser.add_argument(
         "modules", nargs="*", metavar="MODULE", help="a dotted name or a .py file to import"
     )
@@ -74,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     peek_parser.set_defaults(run=_peek)
 
     checkpoint.add_to(commands)
-    sim.add_to(commands, _print_lines)
+    sim.add_to(commands)
 
     jar_parser = commands.add_parser(
         "jar", help='print the path of the jar, for spark-submit --jars "$(headwater jar)"'
@@ -90,17 +92,26 @@ def _parser() -> argparse.ArgumentParser:
 
 def _list(args: argparse.Namespace) -> int:
     for module in args.modules:
-        references.import_module(module)
+        with without_spark():
+            imported = references.import_module(module)
+        if imported.note is not None:
+            print_error(f"{module}: {imported.note}")
     rows = [
         (source.name, source.schema or "depends on its options", source.doc.partition("\n")[0])
         for source in registered()
     ]
-    _print_lines(format_table(("source", "schema", "description"), rows))
+    known = {name.lower() for name, *_ in rows}
+    rows += [
+        (plugin.name, "not loaded", f"{plugin.place}, a plugin of {plugin.package}")
+        for plugin in plugins()
+        if plugin.name.lower() not in known
+    ]
+    print_lines(format_table(("source", "schema", "description"), sorted(rows)))
     return 0
 
 
 def _describe(args: argparse.Namespace) -> int:
-    source = references.resolve(args.source)
+    source = _resolve(args.source).source
     entry = describe(source)
     sections = {
         "schema": [entry.schema or "depends on its options"],
@@ -108,12 +119,17 @@ def _describe(args: argparse.Namespace) -> int:
         "resumable": [_resumable(entry)],
         "defined in": [references.definition_place(source)],
     }
-    _print_lines([entry.name, "", *([*entry.doc.splitlines(), ""] if entry.doc else [])])
+    print_lines([entry.name, "", *([*entry.doc.splitlines(), ""] if entry.doc else [])])
     for title, lines in sections.items():
-        _print_lines(
+        print_lines(
             f"{label:<11} {line}" for label, line in zip([title] + [""] * len(lines), lines, strict=False)
         )
     return 0
+
+
+def _resolve(reference: str) -> references.Resolved:
+    with without_spark():
+        return references.resolve(reference)
 
 
 def _resumable(entry: Registered) -> str:
@@ -123,38 +139,50 @@ def _resumable(entry: Registered) -> str:
 
 
 def _peek(args: argparse.Namespace) -> int:
-    from headwater.cli.peek import column_names, first_rows
+    from headwater.cli.peek import binary_as_base64, binary_as_text, column_names, first_rows
 
     limit = _row_limit(args.n)
-    cls = references.resolve(args.source)
-    if not is_class(cls):
-        name = name_of(cls)
+    resolved = _resolve(args.source)
+    if not is_class(resolved.source):
+        name = name_of(resolved.source)
         raise HeadwaterError(
             f"the rows of source '{name}' are made in Spark's JVM, so there are none to show without Spark",
             f"read it in Spark with hw.stream(hw.session(), {name}(…)), or run headwater describe {name}",
         )
-    source = cls(**signature_of(cls).parse(_parse_options(args.options)))
+    source = resolved.configured(_parse_options(args.options))
     names, rows = column_names(source), list[Sequence[Any]]()
-    ascii_only = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
+    binary = binary_as_base64 if args.json else binary_as_text
+    is_silent = not (args.json and sys.stdout.isatty())  # rows that come one by one show progress themselves
     failure: BaseException | None = None
     try:
-        with closing(first_rows(source, limit)) as iterator:  # type: ignore[type-var]
+        with (
+            waiting(lambda: f"{len(rows)} of {limit} rows") if is_silent else nullcontext(),
+            closing(first_rows(source, limit, binary)) as iterator,  # type: ignore[type-var]
+        ):
             for row in iterator:
                 rows.append(row)
                 if args.json:
-                    line = json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=ascii_only)
-                    _print_lines([line])
+                    print_lines([_to_json(dict(zip(names, row, strict=True)))])
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         failure = error
     if not args.json and (rows or failure is None):
-        _print_lines(format_table(names, rows))
+        print_lines(format_table(names, rows))
     if isinstance(failure, KeyboardInterrupt):
-        return _INTERRUPTED
+        return _print_interrupted()
     if failure is not None:
         return _print_failure(failure, secrets_of(source), f"{source!r}: ")
     if len(rows) < limit:
-        _print_error(f"{source!r} ended after {len(rows)} row{'s' if len(rows) != 1 else ''}")
+        print_error(f"{source!r} ended after {len(rows)} row{'s' if len(rows) != 1 else ''}")
     return 0
+
+
+def _to_json(row: dict[str, Any]) -> str:
+    """Characters that are not printable, or that the output cannot show, are escaped."""
+    ascii_only = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
+    text = json.dumps(row, ensure_ascii=ascii_only)
+    return (
+        text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    )
 
 
 def _parse_options(pairs: Iterable[str]) -> dict[str, str]:
@@ -176,29 +204,21 @@ def _row_limit(text: str) -> int:
 
 
 def _jar(args: argparse.Namespace) -> int:
-    print(verified_jar())
+    print_lines([str(verified_jar())])
     return 0
 
 
 def _doctor(args: argparse.Namespace) -> int:
     failures = 0
-    for result in doctor.run_checks():
-        print(result, flush=True)
+    for result in doctor.run_checks(lambda: waiting(lambda: "starting Spark")):
+        print_lines([str(result)])
         failures += not result.ok
     return min(failures, 1)
 
 
-def _print_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        try:
-            print(line.rstrip(), flush=True)
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it at exit
-            raise _OutputClosed from None
-
-
-def _print_error(message: str) -> None:
-    print(f"headwater: {message}", file=sys.stderr)
+def _print_interrupted() -> int:
+    print_error("interrupted")
+    return _INTERRUPTED
 
 
 def _print_failure(error: BaseException, secrets: Sequence[str] = (), prefix: str = "") -> int:
@@ -207,7 +227,7 @@ def _print_failure(error: BaseException, secrets: Sequence[str] = (), prefix: st
     if text is None:
         raise error  # a bug of headwater: Python prints the whole traceback
     if "\n" in text:
-        print(text, file=sys.stderr)
+        print_message(text)
     else:
-        _print_error(prefix + text)
+        print_error(prefix + text)
     return 1

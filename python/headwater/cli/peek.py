@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any
@@ -21,15 +21,30 @@ from headwater.source import Source
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["column_names", "first_rows"]
+__all__ = ["binary_as_base64", "binary_as_text", "column_names", "first_rows"]
+
+BinaryForm = Callable[[bytes], str]
 
 
 def column_names(source: Source) -> list[str]:
     return list(_schema(source).names)
 
 
-def first_rows(source: Source, limit: int) -> Iterator[list[Any]]:
-    """Up to `limit` rows as they arrive. The source is closed after the last one.
+def binary_as_base64(value: bytes) -> str:
+    """As Spark's `to_json` has it."""
+    return base64.b64encode(value).decode("ascii")
+
+
+def binary_as_text(value: bytes) -> str:
+    """UTF-8 as text, and other bytes as a literal of Python."""
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return repr(value)
+
+
+def first_rows(source: Source, limit: int, binary: BinaryForm) -> Iterator[list[Any]]:
+    """Up to `limit` rows as they arrive, as values that JSON has. The source is closed after the last one.
 
     A row that does not match the schema raises BadRowError, after the rows before it.
     """
@@ -40,7 +55,7 @@ def first_rows(source: Source, limit: int) -> Iterator[list[Any]]:
         for item in iterator:
             buffer.add(item)
             batches, bad_row = encoder.encode(buffer.drain().parts)
-            for row in _rows(batches):
+            for row in _rows(batches, binary):
                 yield row
                 limit -= 1
                 if limit == 0:
@@ -57,25 +72,26 @@ def _schema(source: Source) -> StructType:
         raise
 
 
-def _rows(batches: list[pa.RecordBatch]) -> Iterator[list[Any]]:
+def _rows(batches: list[pa.RecordBatch], binary: BinaryForm) -> Iterator[list[Any]]:
     for batch in batches:
         for index in range(batch.num_rows):
-            yield [_to_json(column[index]) for column in batch.columns]
+            yield [_to_json(column[index], binary) for column in batch.columns]
 
 
-def _to_json(scalar: Any) -> Any:
-    """Without loss: decimals and times become strings, bytes become base64."""
+def _to_json(scalar: Any, binary: BinaryForm) -> Any:
+    """Decimals and times become strings, and so do bytes."""
     kind = scalar.type
     if not scalar.is_valid:
         return None
     if pa.types.is_map(kind):
-        return {_key(_to_json(entry[0])): _to_json(entry[1]) for entry in scalar.values}
+        return {_key(_to_json(entry[0], binary)): _to_json(entry[1], binary) for entry in scalar.values}
     if pa.types.is_struct(kind):
-        return {kind[i].name: _to_json(scalar[i]) for i in range(kind.num_fields)}
+        return {kind[i].name: _to_json(scalar[i], binary) for i in range(kind.num_fields)}
     if pa.types.is_list(kind):
-        return [_to_json(item) for item in scalar.values]
+        return [_to_json(item, binary) for item in scalar.values]
     try:
-        return _simple_value(scalar.as_py())
+        value = scalar.as_py()
+        return binary(value) if isinstance(value, bytes) else _simple_value(value)
     except (ValueError, OverflowError):  # a time outside the range of Python's datetime
         return str(scalar)
 
@@ -85,8 +101,6 @@ def _simple_value(value: Any) -> Any:
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
     return value.isoformat() if isinstance(value, datetime | date | time) else str(value)
 
 

@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from headwater.escaping import escape_unprintable
+
 __all__ = ["format_table"]
 
 _MAX_WIDTH = 60
@@ -33,7 +35,7 @@ def format_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterato
 def _cell(value: Any) -> str:
     """The value on one line, without characters that would move a terminal's cursor."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    text = escape_unprintable(text)
     if _width(text) <= _MAX_WIDTH:
         return text
     text = text[: _MAX_WIDTH - 1]

@@ -1,4 +1,4 @@
-"""Decodes records, which are bytes, to rows: `text`, `binary`, `json` with a schema, or your own function.
+"""Decodes records, which are bytes, to rows: as text, bytes, JSON, CSV, MessagePack, or by your own function.
 
 Decoders do no I/O.
 """

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from json import JSONDecodeError, loads
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from headwater.decode.json_types import RawNumber, json_type, parse_field, to_object
-from headwater.decode.records import DecodedPart, Records, not_utf8, to_bytes
-from headwater.rows.columns import column, invalid_positions
+from headwater.decode.records import DecodedPart, Records, assemble, not_utf8, to_bytes
+from headwater.rows.columns import column
 from headwater.rows.splitter import single_chunk
 from headwater.rows.values import InvalidValueError
 from headwater.schema import arrow_schema
@@ -107,34 +108,38 @@ class JsonDecoder:
         )
 
     def _read_with_python(self, records: list[bytes]) -> Iterator[DecodedPart]:
+        return self.read(records, _parse_object)
+
+    def read(
+        self, records: Sequence[bytes], parse: Callable[[bytes], dict[str, Any] | None]
+    ) -> Iterator[DecodedPart]:
+        """Rows of the objects that `parse` makes of records, one by one. A record that is None has no row."""
         rows: list[list[Any] | None] = []
-        for record in records:
+        without_row = set()
+        for i, record in enumerate(records):
+            rows.append(None)
             try:
-                value = _parse_object(record)
-                rows.append([parse_field(name, kind, value) for name, kind in self._types.items()])
+                value = parse(record)
+                if value is None:
+                    without_row.add(i)
+                else:
+                    rows[i] = [parse_field(name, kind, value) for name, kind in self._types.items()]
             except InvalidValueError:
-                rows.append(None)
-        parsed = [i for i, row in enumerate(rows) if row is not None]
-        invalid = {parsed[i] for i in invalid_positions(self._build, [rows[i] for i in parsed])}
-        start = 0
-        for i, row in enumerate([*rows, None]):
-            if row is None or i in invalid:
-                if i > start:
-                    yield self._build(rows[start:i])
-                if i < len(records):
-                    yield self._bad_row(records[i])
-                start = i + 1
+                pass
+        return assemble(
+            rows, self._build, lambda i: [] if i in without_row else self._bad_row(records[i], parse)
+        )
 
     def _build(self, rows: Sequence[Any]) -> pa.RecordBatch:
         read_types = [kind.read_type for kind in self._types.values()]
         columns = zip(*rows, strict=True) if rows else ([] for _ in read_types)
         return self._to_batch([pa.array(values, t) for values, t in zip(columns, read_types, strict=True)])
 
-    def _bad_row(self, record: bytes) -> BadRow:
+    def _bad_row(self, record: bytes, parse: Callable[[bytes], dict[str, Any] | None]) -> BadRow:
         """Why the record is bad, and its row with nulls for the invalid fields."""
         row: list[Any] = [None] * len(self._types)
         try:
-            value = _parse_object(record)
+            value = parse(record) or {}
         except InvalidValueError as error:
             return BadRow(record, error.reason, tuple(row))
         reasons = []
@@ -151,8 +156,8 @@ def _groups(records: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     start = size = 0
     for i, record in enumerate(records):
         size += len(record)
-        if size > _GROUP_BYTES or i - start >= _GROUP_RECORDS:
-            yield records[start : i or 1]
+        if i > start and (size > _GROUP_BYTES or i - start >= _GROUP_RECORDS):
+            yield records[start:i]
             start, size = i, len(record)
     if start < len(records):
         yield records[start:]
@@ -194,12 +199,19 @@ def _may_be_deep(record: bytes) -> bool:
     return len(record) > 2 * _MAX_DEPTH and record.count(b"{") + record.count(b"[") > _MAX_DEPTH
 
 
-_JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BRACKETS = b"[]{}"
+_TO_STEPS = bytes.maketrans(_BRACKETS, bytes([1, 255, 1, 255]))  # 255 is -1 as a signed byte
+_NOT_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
+_MANY_STEPS = 1 << 16
 
 
 def _depth(record: bytes) -> int:
+    """How deep a record is nested, in time that grows with its length, also if it is not valid JSON."""
+    # Without escaped backslashes, and then escaped quotes, each quote begins or ends a string.
+    parts = record.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+    steps = array("b", b"".join(parts[::2]).translate(_TO_STEPS, _NOT_BRACKETS))
     depth = deepest = 0
-    for bracket in re.findall(rb"[\[\]{}]", _JSON_STRING.sub(b"", record)):
-        depth += 1 if bracket in b"[{" else -1
-        deepest = max(deepest, depth)
+    for start in range(0, len(steps), _MANY_STEPS):  # in between, other threads may run
+        depths = list(accumulate(steps[start : start + _MANY_STEPS], initial=depth))
+        depth, deepest = depths[-1], max(deepest, *depths)
     return deepest

@@ -12,6 +12,7 @@ import base64
 import math
 import re
 import struct
+from collections import Counter
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal, Inexact
 from typing import TYPE_CHECKING, Any
@@ -40,8 +41,8 @@ class _ObjectWithDuplicates(dict[str, Any]):
 
     def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
         super().__init__(pairs)
-        names = [name for name, _ in pairs]
-        self.duplicates = {name for name in self if names.count(name) > 1}
+        counts = Counter(name for name, _ in pairs)
+        self.duplicates = {name for name, count in counts.items() if count > 1}
 
 
 def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -242,7 +243,7 @@ def _json_decimal(column: tuple[DataType, pa.DataType, bool], arrow: pa.DataType
     return _PlainJsonType(column, accepts, pa.decimal256(76, arrow.scale), parse)
 
 
-_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
 
 
 def _parse_decimal(number: str, precision: int, scale: int) -> Decimal:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from headwater import trust
+from headwater.options import Signature
+from headwater.rows.columns import invalid_positions
 from headwater.rows.splitter import RowSplitter
 from headwater.rows.values import InvalidValueError
 from headwater.schema import arrow_schema, has_array_rows, struct_type
@@ -23,6 +28,7 @@ __all__ = [
     "RecordDecoder",
     "Records",
     "TextDecoder",
+    "assemble",
     "import_function",
     "not_utf8",
     "to_bytes",
@@ -110,18 +116,47 @@ class CustomDecoder:
             return BadRow(record, f"{type(error).__name__}: {error}", self._nulls)
 
 
-def import_function(name: str) -> Callable[[bytes], Any]:
-    """The function `package.module:function`; ValueError if there is none."""
+def import_function(name: str, properties: dict[str, str]) -> Callable[[bytes], Any]:
+    """The function `package.module:function`, which gets the properties as keyword arguments.
+
+    ValueError if there is none, or if it has no such parameters. Their annotations are types of options.
+    """
     module, _, path = name.partition(":")
     try:
+        trust.current.check_module(module)
         function: Any = importlib.import_module(module)
         for attribute in path.split("."):
             function = getattr(function, attribute)
+        trust.current.check_module(
+            getattr(function, "__module__", None) or "builtins"
+        )  # it may be imported there
     except Exception as error:
         raise ValueError(f"decode={name!r} cannot be imported: {type(error).__name__}: {error}") from error
     if not callable(function):
         raise ValueError(f"decode={name!r} has type {type(function).__name__}; it must be a function")
+    if properties:
+        record = next(iter(inspect.signature(function).parameters), "record")
+        signature = Signature.of(function, owner=f"decode={name!r}", skip=(record,), reserved={})
+        return partial(function, **signature.parse(properties))
     return function  # type: ignore[no-any-return]
+
+
+def assemble(
+    rows: Sequence[list[Any] | None],
+    build: Callable[[Sequence[Any]], pa.RecordBatch],
+    decode_one: Callable[[int], DecodedPart],
+) -> Iterator[DecodedPart]:
+    """Batches of the rows that `build` accepts, and `decode_one` for each position without such a row."""
+    positions = [i for i, row in enumerate(rows) if row is not None]
+    invalid = {positions[i] for i in invalid_positions(build, [rows[i] for i in positions])}
+    start = 0
+    for i, row in enumerate([*rows, None]):
+        if row is None or i in invalid:
+            if i > start:
+                yield build(rows[start:i])
+            if i < len(rows):
+                yield decode_one(i)
+            start = i + 1
 
 
 def to_bytes(records: Records) -> Sequence[bytes]:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headwater.decode.csv import CsvDecoder
 from headwater.decode.json import JsonDecoder
 from headwater.decode.metadata import MetadataColumns, python_rows
+from headwater.decode.msgpack import MsgpackDecoder
 from headwater.decode.records import (
     BinaryDecoder,
     CustomDecoder,
@@ -17,6 +19,8 @@ from headwater.decode.records import (
     TextDecoder,
     import_function,
 )
+from headwater.options import parse_query
+from headwater.rows.converter import Converter
 from headwater.rows.validated import ValidatedTables
 from headwater.schema import arrow_schema, struct_type
 from headwater.source import BadRow
@@ -30,11 +34,12 @@ __all__ = ["Decoder", "decoder"]
 def decoder(
     name: str, schema: str | StructType | None = None, *, beside: str | StructType | None = None
 ) -> Decoder:
-    """Creates a decoder: `text`, `binary`, `json`, or a function as `package.module:function`.
+    """Creates a decoder: `text`, `binary`, `json`, `csv`, `msgpack`, or a function `package.module:function`.
 
-    `json` and a function need a schema, as DDL or a StructType; `text` and `binary` have their own. `beside`
+    All but `text` and `binary`, which have their own, need a schema, as DDL or a StructType. `beside`
     declares metadata columns, which follow the decoded ones; the source passes their values with the records.
-    Raises ValueError for an unknown name and for an invalid schema.
+    Properties follow the name as a query: `csv?sep=;&nullValue=-`. A source that has an option `decode` takes
+    each as an option too: `decode.sep`. Raises ValueError for an unknown name and for an invalid schema.
 
     >>> print(decoder("text").schema.simpleString())
     struct<data:string>
@@ -53,20 +58,30 @@ def decoder(
     return Decoder(record_decoder, metadata)
 
 
-def _record_decoder(name: str, schema: str | StructType | None) -> RecordDecoder:
+def _record_decoder(decode: str, schema: str | StructType | None) -> RecordDecoder:
+    name, _, query = decode.partition("?")
+    properties = parse_query(query, f"decode={name!r}")
+    if properties and name in ("text", "binary", "json"):
+        raise ValueError(f"decode={name!r} has no properties; found: {', '.join(properties)}")
     if name in ("text", "binary"):
         if schema is not None:
             raise ValueError(f"decode={name!r} takes no schema; its only column is 'data'")
         return TextDecoder() if name == "text" else BinaryDecoder()
-    if name != "json" and ":" not in name:
+    if name not in ("json", "csv", "msgpack") and ":" not in name:
         raise ValueError(
-            f"decode={name!r} is unknown; it must be text, binary, json, or a function as "
+            f"decode={name!r} is unknown; it must be text, binary, json, csv, msgpack, or a function as "
             "package.module:function"
         )
     if schema is None:
         raise ValueError(f"decode={name!r} needs a schema, such as 'id LONG, name STRING'")
     columns = _parse_schema(schema, "schema")
-    return JsonDecoder(columns) if name == "json" else CustomDecoder(columns, import_function(name))
+    if name == "json":
+        return JsonDecoder(columns)
+    if name == "csv":
+        return CsvDecoder(columns, properties)
+    if name == "msgpack":
+        return MsgpackDecoder(columns, properties)
+    return CustomDecoder(columns, import_function(name, properties))
 
 
 def _parse_schema(schema: str | StructType, option: str) -> StructType:
@@ -116,6 +131,17 @@ class Decoder:
         metadata = self._metadata.arrays(columns, len(records))
         table = pa.table([*decoded.columns, *metadata], schema=self._arrow_schema)
         return self._validated.add(table)  # every column was built to its type
+
+    def table(self, records: Records, **columns: Any) -> pa.Table:
+        """The same as one Arrow table, or a ValueError that says why the first bad record is bad.
+
+        For a source that rejects records where they come from, instead of passing on a `hw.BadRow`.
+        """
+        rows = self.rows(records, **columns)
+        if isinstance(rows, pa.Table):
+            return rows
+        batch, _ = Converter(self.schema).from_rows(rows, 0)
+        return self._validated.add(pa.Table.from_batches([batch]))
 
     def _to_list(self, parts: list[DecodedPart], metadata: list[tuple[Any, ...]]) -> list[Any]:
         rows: list[Any] = []

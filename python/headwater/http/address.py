@@ -1,4 +1,4 @@
-"""Checks URLs and headers before anything is sent."""
+"""Checks URLs, addresses and headers before anything is sent."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from urllib.parse import unquote_plus, urlencode, urlsplit
 
 from headwater import Secret
+from headwater.http.errors import HttpError
 
-__all__ = ["origin", "parse_headers", "redact", "validate_url", "with_params"]
+__all__ = ["Route", "address_kind", "origin", "parse_headers", "redact", "validate_url", "with_params"]
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -33,7 +34,9 @@ def validate_url(url: str, *, allow_http: bool, subject: str = "option 'url'") -
         parts.scheme not in _DEFAULT_PORTS
         or not parts.hostname
         or port == 0
-        or re.search(r"[\s\x00-\x1f\\]", url)
+        or not url.isprintable()
+        or " " in url
+        or "\\" in url
     ):
         raise ValueError(f"{value}, it must be https://host/path, or http:// where that is allowed")
     if parts.scheme == "http" and not allow_http and not _is_loopback(parts.hostname):
@@ -48,6 +51,71 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower().rstrip(".") == "localhost"
+
+
+_TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # IPv4 addresses behind a NAT64
+_COMPATIBLE = ipaddress.IPv6Network("::/96")  # IPv4 addresses as they were first written in IPv6
+
+
+def address_kind(host: str) -> str:
+    """Where an address is: `public`, `private`, `link-local` or `loopback`, which is this machine.
+
+    `private` is everything else that is not part of the internet. A name counts as `public`, except for
+    `localhost`.
+
+    >>> [address_kind(host) for host in ("8.8.8.8", "10.0.0.1", "::ffff:169.254.169.254", "0.0.0.0")]
+    ['public', 'private', 'link-local', 'loopback']
+    """
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return "loopback" if _is_loopback(host) else "public"
+    if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
+        embedded = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
+        if embedded is None and (address in _TRANSLATED or address in _COMPATIBLE):
+            embedded = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if embedded is not None:
+            return address_kind(str(embedded))
+    if address.is_loopback or address.is_unspecified:
+        return "loopback"
+    if address.is_link_local:
+        return "link-local"
+    is_public = (
+        address.is_global and not address.is_multicast and not getattr(address, "is_site_local", False)
+    )
+    return "public" if is_public else "private"
+
+
+class Route:
+    """Where the requests of one connection go: to the URL, then to where redirects lead.
+
+    The URL is the user's choice, redirects are not: a server could have anything requested that only this
+    machine can reach. The address is checked when the connection is made, not looked up a second time.
+    """
+
+    def __init__(self) -> None:
+        self._first: tuple[str, int] | None = None  # the kind of address and the port that the URL leads to
+        self._host, self._port, self._requests = "", 0, 0
+
+    def request(self, url: str) -> None:
+        """Says where the next request goes. Call it before each."""
+        _, self._host, self._port = origin(url)
+        self._requests += 1
+
+    def check(self, address: str | None) -> None:
+        """Raises an HttpError if this request must not go to this address; None if a proxy looks it up."""
+        kind = address_kind(self._host if address is None else address)
+        if self._requests == 1:
+            self._first = kind, self._port
+            return
+        first_kind, first_port = self._first or ("public", 0)
+        if kind == "public" or (kind == first_kind and (kind == "private" or self._port == first_port)):
+            return
+        where = f"another port of a {kind} address" if kind == first_kind else f"a {kind} address"
+        raise HttpError(
+            f"the redirect to {self._host[:100]} is refused: it leads to {where}. "
+            "If that is intended, use its target as option 'url'"
+        )
 
 
 def redact(url: str) -> str:

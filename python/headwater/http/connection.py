@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+import json
+import logging
+import time
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import requests
 from urllib3.exceptions import HTTPError as Urllib3Error
 
+from headwater.escaping import escape_unprintable
+from headwater.http.address import origin, redact
+from headwater.http.compressed import Decompressor
 from headwater.http.errors import HttpError, RetryableError, classify
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "requested_pause"]
+
+_LOG = logging.getLogger("headwater.http")
 
 _MAX_READ_BYTES = 1 << 18  # fewer cost more per record to parse, more cost more to allocate
-_MAX_INFLATED_BYTES = 1 << 20  # at a time, so that a small body cannot fill the memory
+_MAX_CURSOR_BYTES = 8192  # servers accept headers and URLs of about this size
+_FIRST_TIMESTAMP = 1e9  # a larger number is not seconds to wait, but since 1970
+_MAX_EXCERPT = 80  # characters of a line in a message
+_NOT_LINES = ("text/html", "application/xhtml+xml", "application/pdf", "application/zip")
+_NOT_LINES_PREFIXES = ("audio/", "font/", "image/", "multipart/", "video/")
 
 
 class Connection:
@@ -32,14 +45,26 @@ class Connection:
     200 application/json; charset=utf-8 1
     """
 
-    def __init__(self, response: requests.Response, max_record_bytes: int) -> None:
+    unfinished = b""
+    """The last line, if the response has ended within it. It is not a line of `lines()`."""
+
+    def __init__(
+        self,
+        response: requests.Response,
+        max_record_bytes: int,
+        requested_url: str,
+        is_closed: Callable[[], bool],
+    ) -> None:
         self.url = str(response.url)
         self.status = response.status_code
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in response.headers.items()}
         self.complete = False
         self.received = False
         self.failure: RetryableError | None = None
+        self._ends_with_connection = False
         self._max_record_bytes = max_record_bytes
+        self._requested_url = requested_url  # before any redirects
+        self._is_closed = is_closed
         self._raw: Any = response.raw
 
     def chunks(self) -> Iterator[bytes]:
@@ -48,27 +73,64 @@ class Connection:
         if encoding in ("", "identity"):
             yield from self._read()
         elif encoding in ("gzip", "x-gzip", "deflate"):
-            yield from _inflate(self._read(), may_be_raw=encoding == "deflate")
+            yield from self._decompress(Decompressor(may_be_raw=encoding == "deflate"))
         else:
             raise HttpError(
-                f"the response is compressed as {encoding!r}, only gzip and deflate are supported"
+                f"the response is compressed as {encoding[:_MAX_EXCERPT]!r}, "
+                "only gzip and deflate are supported"
             )
 
     def lines(self) -> Iterator[list[bytes]]:
         """The lines that have arrived, without line breaks (LF or CRLF) and without blank lines.
 
-        A last line without a line break counts if the body is complete.
+        A last line without a line break counts if it is a JSON object, array or string, which shows that it
+        is complete. Otherwise the response has ended within a line: `complete` is false, and `unfinished` is
+        that line. HTML and other content that does not consist of lines is an HttpError.
         """
         partial = bytearray()
         for chunk in self.chunks():
+            self._check_content_type()
             end = chunk.rfind(b"\n")
             if end >= 0:
                 yield from self._split(bytes(partial) + chunk[:end] if partial else chunk[:end])
                 partial.clear()
             partial += chunk[end + 1 :]
             self.check_size(len(partial))
-        if self.complete:
-            yield from self._split(bytes(partial))
+        last = bytes(partial).strip(b" \t\r\n")
+        if self.complete and last:
+            if _is_complete_json(last):
+                yield [last]
+            else:
+                self.unfinished = last
+                self._cut_off(f"the response ends within a line: {_excerpt(last)}")
+
+    def body(self, max_bytes: int, seconds: float) -> bytes | None:
+        """All of the body; None if it was cut off or has not arrived within that time.
+
+        A JSON object or array shows itself where it ends, so it counts even if the server closes the
+        connection without having said how long it is. HTML and the like is an HttpError, and so is a longer
+        body.
+        """
+        data, end = bytearray(), time.monotonic() + seconds
+        for chunk in self.chunks():
+            self._check_content_type()
+            data += chunk
+            if len(data) > max_bytes:
+                raise HttpError(f"the response is longer than {max_bytes} bytes")
+            if time.monotonic() > end:
+                self._cut_off(f"the response took longer than {seconds:g} s")
+                return None
+        body = bytes(data)
+        if not self.complete and self._ends_with_connection and _is_complete_json(body.strip()):
+            self.complete, self.failure = True, None
+        return body if self.complete else None
+
+    def requested_pause(self) -> float | None:
+        """The seconds that the server asks to wait before the next request; None if it does not.
+
+        It asks with `Retry-After`, `X-Poll-Interval`, or the number of requests that are left.
+        """
+        return requested_pause(self.headers, time.time)
 
     def check_size(self, size: int) -> None:
         """Raises an HttpError if a record of `size` bytes is too long."""
@@ -76,6 +138,32 @@ class Connection:
             raise HttpError(
                 f"a record is longer than {self._max_record_bytes} bytes, "
                 "which is the limit of option 'max_record_bytes'"
+            )
+
+    def check_cursor(self, text: str, *, header: bool = False) -> None:
+        """Raises an HttpError if a cursor of this response, as text, must not go into later requests.
+
+        Call it before the cursor is used: once it is in a checkpoint, each start would fail. It may have
+        8,192 bytes and, in a header, neither control characters nor blanks around it. It must come from the
+        origin that it is sent to: otherwise a server could redirect elsewhere and be sent what is read there.
+        """
+        if origin(self.url) != origin(self._requested_url):
+            raise HttpError(
+                f"{redact(self._requested_url)} redirects to another origin, {redact(self.url)}, whose "
+                "cursors would be sent to the first one. Use the second as option 'url'"
+            )
+        if reason := _why_not_sendable(text, header):
+            raise HttpError(
+                f"the response contains a cursor that {reason}: {_excerpt(text.encode(errors='replace'))}"
+            )
+
+    def _check_content_type(self) -> None:
+        content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content_type in _NOT_LINES or content_type.startswith(_NOT_LINES_PREFIXES):
+            raise HttpError(
+                f"the content type of the response is {content_type[:_MAX_EXCERPT]!r}, which has no records "
+                "in lines. Check the URL: it may lead to a page for people, such as a login",
+                self.status,
             )
 
     def _split(self, block: bytes) -> Iterator[list[bytes]]:
@@ -86,6 +174,19 @@ class Connection:
             if len(block) > self._max_record_bytes:
                 self.check_size(max(map(len, lines)))
             yield lines
+
+    def _decompress(self, decompressor: Decompressor) -> Iterator[bytes]:
+        for data in self._read():
+            for piece in decompressor.feed(data):
+                yield piece
+                if self._is_closed():
+                    self._cut_off("the connection was closed")
+                    return
+        decompressor.finish()
+        if self.complete and decompressor.is_unfinished:
+            self._cut_off("the response was cut off within its compressed data")
+        elif decompressor.has_trailing_bytes:
+            _LOG.warning("%s: bytes after the end of the compressed data are ignored", redact(self.url))
 
     def _read(self) -> Iterator[bytes]:
         """The body, still compressed, in pieces as they arrive. Sets `complete`, or `failure`."""
@@ -103,10 +204,15 @@ class Connection:
         except ValueError:  # from a socket that was closed meanwhile
             self.failure = RetryableError("the connection was closed")
             return
+        self._ends_with_connection = raw.length_remaining is None and not raw.chunked
         # A body without a length and without chunks ends with its connection: it may have been cut off.
         self.complete = raw.length_remaining == 0 or (raw.length_remaining is None and raw.chunked)
         if not self.complete:
             self.failure = RetryableError("the response was cut off")
+
+    def _cut_off(self, reason: str) -> None:
+        self.complete = False
+        self.failure = RetryableError(reason)
 
 
 def _retryable(error: Exception) -> RetryableError:
@@ -114,24 +220,59 @@ def _retryable(error: Exception) -> RetryableError:
     return cause if isinstance(cause, RetryableError) else RetryableError(str(cause))
 
 
-def _inflate(chunks: Iterable[bytes], *, may_be_raw: bool) -> Iterator[bytes]:
-    """Decompresses gzip, zlib and, with `may_be_raw`, deflate without a header; also several in a row.
+def _is_complete_json(line: bytes) -> bool:
+    """Of a value that says itself where it ends: `17` may be the beginning of `170`."""
+    if not line.startswith((b"{", b"[", b'"')):
+        return False
+    try:
+        json.loads(line.decode("utf-8", "replace"), parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
-    urllib3 can do this too, but repeats a gzip member for ever if it ends exactly where a read does (2.8).
+
+def _why_not_sendable(text: str, header: bool) -> str | None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        return "is not valid Unicode"
+    if size > _MAX_CURSOR_BYTES:
+        return f"is longer than {_MAX_CURSOR_BYTES} bytes"
+    if header and text != text.strip():
+        return "begins or ends with a blank"
+    if header and any(unicodedata.category(c) == "Cc" for c in text):
+        return "has control characters"
+    return None
+
+
+def _excerpt(data: bytes) -> str:
+    text = data[: 4 * _MAX_EXCERPT].decode("utf-8", "replace")
+    return escape_unprintable(text[:_MAX_EXCERPT]) + ("…" if len(text) > _MAX_EXCERPT else "")
+
+
+def requested_pause(headers: Mapping[str, str], now: Callable[[], float] = time.time) -> float | None:
+    """The seconds to wait, as the headers of a response say it; None if they do not. Names in lower case.
+
+    >>> requested_pause({"retry-after": "120"}), requested_pause({"retry-after": "soon"})
+    (120.0, None)
+    >>> requested_pause({"retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, lambda: 20.0)
+    40.0
+    >>> requested_pause({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1700000090"}, lambda: 1.7e9)
+    90.0
+    >>> requested_pause({"ratelimit-remaining": "5", "ratelimit-reset": "30"}), requested_pause({})
+    (None, None)
     """
-    stream = None
-    for chunk in chunks:
-        piece = b""
-        while chunk or len(piece) == _MAX_INFLATED_BYTES:  # after a full piece there may be more
-            if stream is None or stream.eof:
-                if not chunk:
-                    break
-                is_raw = may_be_raw and chunk[0] & 15 != 8
-                stream = zlib.decompressobj(-15 if is_raw else 47)  # 47: the header says gzip or zlib
-            try:
-                piece = stream.decompress(chunk, _MAX_INFLATED_BYTES)
-            except zlib.error:
-                raise HttpError("the response claims to be compressed and cannot be decompressed") from None
-            chunk = stream.unused_data if stream.eof else stream.unconsumed_tail
-            if piece:
-                yield piece
+    value = headers.get("retry-after", headers.get("x-poll-interval", "")).strip()
+    if value.isdecimal():
+        return float(value)
+    if value:
+        try:
+            return max(0.0, parsedate_to_datetime(value).timestamp() - now())
+        except (ValueError, TypeError, OverflowError):
+            return None
+    for prefix in ("ratelimit", "x-ratelimit", "x-rate-limit"):
+        remaining, reset = headers.get(f"{prefix}-remaining", ""), headers.get(f"{prefix}-reset", "").strip()
+        if remaining.strip() == "0" and reset.isdecimal() and len(reset) < 20:
+            seconds = float(reset)
+            return max(0.0, seconds - now()) if seconds > _FIRST_TIMESTAMP else seconds
+    return None

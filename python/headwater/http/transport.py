@@ -11,7 +11,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from errno import ECANCELED
 from http.cookiejar import DefaultCookiePolicy
@@ -23,6 +23,7 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import NewConnectionError
 
+from headwater.http.address import Route
 from headwater.http.chunked import JoinedChunksResponse
 
 __all__ = ["CurrentSocket", "Session"]
@@ -77,10 +78,13 @@ class CurrentSocket:
             if expired.is_set():  # even without an error: headers that were cut off look like short ones
                 raise TimeoutError from None
 
-    def connect(self, host: str, port: int, timeout: float, options: Any) -> socket.socket:
-        """Connects to the first address of the host that accepts."""
+    def connect(
+        self, host: str, port: int, timeout: float, options: Any, check: Callable[[str], None]
+    ) -> socket.socket:
+        """Connects to the first address of the host that accepts. `check` raises if it must not."""
         failure: OSError = OSError(f"no address of {host}")
         for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            check(str(address[0]))
             sock = socket.socket(family, kind, protocol)
             try:
                 for option in options or ():
@@ -133,9 +137,10 @@ class Session(requests.Session):
 
     def __init__(self, current: CurrentSocket) -> None:
         super().__init__()
+        self.route = Route()
         self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         self.auth = lambda prepared: prepared
-        adapter = _Adapter(current)
+        adapter = _Adapter(current, self.route)
         self.mount("https://", adapter)
         self.mount("http://", adapter)
 
@@ -145,8 +150,8 @@ class Session(requests.Session):
 
 
 class _Adapter(HTTPAdapter):
-    def __init__(self, current: CurrentSocket) -> None:
-        self._pool_classes = _pool_classes(current)
+    def __init__(self, current: CurrentSocket, route: Route) -> None:
+        self._pool_classes = _pool_classes(current, route)
         super().__init__(max_retries=0)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
@@ -159,12 +164,19 @@ class _Adapter(HTTPAdapter):
         return manager
 
 
-def _pool_classes(current: CurrentSocket) -> dict[str, Any]:
+def _accept(address: str) -> None: ...
+
+
+def _pool_classes(current: CurrentSocket, route: Route) -> dict[str, Any]:
     """urllib3 has no option for its sockets; its own SOCKS support overrides `_new_conn` in the same way."""
 
     def new_connection(self: Any) -> socket.socket:
+        check: Callable[[str], None] = route.check
+        if self.proxy is not None:  # the host is that of the proxy, which the user has chosen
+            route.check(None)
+            check = _accept
         try:
-            return current.connect(self.host, self.port, self.timeout, self.socket_options)
+            return current.connect(self.host, self.port, self.timeout, self.socket_options, check)
         except OSError as error:
             raise NewConnectionError(self, "no connection") from error
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from headwater.errors import BadRowError, shorten
+from headwater.rows.batches import join
 from headwater.rows.columns import Column, accepts, column, insert_nulls, invalid_positions
 from headwater.rows.splitter import RowSplitter, is_table, split_table
 from headwater.rows.validated import ValidatedTables
@@ -70,6 +72,8 @@ class Converter:
         """
         if data in self._validated:
             return self._to_batch(data), []
+        if isinstance(data, pa.Table) and not accepts(_validate, data):
+            return self._from_batches(data.to_batches(), first)
         names, arrays = split_table(data)
         try:
             self._splitter.check_keys(names)
@@ -83,6 +87,18 @@ class Converter:
             raise
         except Exception:
             return self._from_invalid_columns(columns, range(first, first + len(data)), [])
+
+    def _from_batches(
+        self, batches: list[pa.RecordBatch], first: int
+    ) -> tuple[pa.RecordBatch, list[BadRowError]]:
+        """The chunks of a table that is not valid: pyarrow must not combine them."""
+        converted, errors = [], []
+        for batch in batches:
+            good, bad = self.from_arrow(batch, first)
+            first += batch.num_rows
+            converted.append(good)
+            errors += bad
+        return join(converted), errors
 
     def _to_batch(self, table: pa.Table) -> pa.RecordBatch:
         batches = table.to_batches()  # without a copy
@@ -158,13 +174,27 @@ class Converter:
 
 
 def _convert(kind: Column, values: Any) -> pa.Array:
-    return kind.cast(values) if isinstance(values, pa.Array) else kind.build(values)
+    if not isinstance(values, pa.Array):
+        return kind.build(values)
+    _validate(values)
+    return kind.cast(values)
+
+
+def _validate(data: pa.Array | pa.Table) -> None:
+    """Raise an exception for offsets that lead out of the data, and for strings that are not UTF-8.
+
+    Other code may have made them. pyarrow reads them without a check, and may crash.
+    """
+    data.validate(full=True)
 
 
 def _select(values: Any, positions: list[int]) -> Any:
-    if isinstance(values, pa.Array):
-        return values.take(pa.array(positions, pa.int64()))
-    return [values[i] for i in positions]
+    if not isinstance(values, pa.Array) or not positions:
+        return [values[i] for i in positions]
+    # Not by `take`, which reads the offsets of invalid rows too.
+    neighbours = groupby(enumerate(positions), lambda pair: pair[1] - pair[0])
+    runs = [[position for _, position in run] for _, run in neighbours]
+    return pa.concat_arrays([values.slice(run[0], len(run)) for run in runs])
 
 
 def _by_number(errors: list[BadRowError]) -> list[BadRowError]:
@@ -175,6 +205,8 @@ def _explain(kind: Column, single: Any) -> InvalidValueError:
     """Why a column of one value is invalid. An Arrow value is shorten as its Python value if it has one."""
     if not isinstance(single, pa.Array):
         return kind.explain(single[0])
+    if not accepts(_validate, single):
+        return InvalidValueError(f"the Arrow data is not valid: {_reason(_validate, single)}", "…")
     value = _to_python(single[0])
     if not accepts(kind.build, [value]):
         return kind.explain(value)

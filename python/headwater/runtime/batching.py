@@ -18,6 +18,8 @@ until it reads again or the sender is closed. Nothing else here waits for long.
 from __future__ import annotations
 
 import json
+import math
+import os
 import socket
 import threading
 from collections import deque
@@ -33,6 +35,8 @@ from headwater.definition import is_resumable
 from headwater.errors import BadRowError, shorten
 from headwater.rows.batches import join, resize
 from headwater.rows.converter import Converter
+from headwater.rows.kept import KeepingConverter
+from headwater.runtime.forks import exit_if_forked, inherits
 from headwater.runtime.threads import Deadline, FeedStopped
 from headwater.schema import has_array_rows
 from headwater.source import CAUGHT_UP, At, Source
@@ -217,7 +221,7 @@ class BatchEncoder:
     time: the sender calls it under its lock.
     """
 
-    def __init__(self, converter: Converter) -> None:
+    def __init__(self, converter: Converter | KeepingConverter) -> None:
         self._converter = converter
         self._numbered = 0
         self.bad_rows = 0
@@ -266,6 +270,8 @@ class BatchEncoder:
             column = max(row.schema.names, key=lambda name: row.column(name).nbytes)
             reason = f"the row has {row.nbytes:,} bytes; the limit is {MAX_ROW_BYTES:,}"
             bad.append(BadRowError(self._numbered + index, column, "…", reason))
+            if isinstance(self._converter, KeepingConverter):
+                good.append(self._converter.kept(bad[-1]))
         if bad and self._converter.on_bad_row == "fail":
             raise bad[0]
         return join(good) if good else self.empty_batch(), bad
@@ -301,6 +307,7 @@ class BatchSender:
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._connection = connection
+        self._process = os.getpid()
         self.encoder = encoder
         self._buffer = buffer
         self._shard = shard
@@ -309,16 +316,19 @@ class BatchSender:
         self._sending = threading.Lock()
         self._has_items = threading.Event()
         self._closed = threading.Event()
-        self._waiting_since = 0.0  # when the oldest item was added, or the buffer was last drained
+        self._waiting_since = -math.inf  # when the oldest item was added, or the buffer was last drained
         self._is_fast = self._is_pulling = False
         self._flowing = threading.Event()
         self._flowing.set()
         self.broken: BaseException | None = None
         """Why a batch could not be sent. No row may follow the gap that it left."""
+        self.on_bad_rows: Callable[[], None] = lambda: None
+        """Called when there are more bad rows than before, by the thread that has flushed."""
         self.rows = 0
         """Rows sent so far."""
         self.cursor: Any = None
         """The last cursor sent, as it comes back from JSON: the same after every kind of restart."""
+        inherits(self)
         self._send(encoder.schema.serialize())
         name = f"{threading.current_thread().name}-linger"
         self._linger_thread = threading.Thread(target=self._flush_lingering, name=name, daemon=True)
@@ -381,6 +391,7 @@ class BatchSender:
 
     def wait_until_flowing(self) -> None:
         """Block while the feed is paused."""
+        self.exit_if_forked()
         self._flowing.wait()
         if self._closed.is_set():
             raise FeedStopped
@@ -412,6 +423,17 @@ class BatchSender:
         self._linger_thread.join(deadline.remaining)  # it only ever blocks on the connection
         self._connection.close()
 
+    def after_fork(self) -> None:
+        """In a child process: let go of the connection, without shutting it down for the parent."""
+        self._connection.close()
+        self._sending = threading.Lock()
+        self._closed, self._flowing, self._has_items = threading.Event(), threading.Event(), threading.Event()
+        self._accept_no_more()
+
+    def exit_if_forked(self) -> None:
+        """End a child process of the one that created this sender."""
+        exit_if_forked(self._process)
+
     def _accept_no_more(self) -> None:
         self._closed.set()
         self._flowing.set()
@@ -437,7 +459,10 @@ class BatchSender:
                 self._on_error(error)
 
     def _transmit(self, drained: Drained) -> None:
+        bad_rows = self.encoder.bad_rows
         batches, bad_row = self.encoder.encode(drained.parts)
+        if self.encoder.bad_rows > bad_rows:
+            self.on_bad_rows()
         error = bad_row or drained.error
         metadata: dict[str, str] = {}
         if drained.has_cursor and bad_row is None:
@@ -473,10 +498,18 @@ def _ipc_message(batch: pa.RecordBatch, metadata: dict[str, str]) -> Any:
     return memoryview(sink.getvalue())[batch.schema.serialize().size :]
 
 
+_MAX_CURSOR_BYTES = 8 << 20
+"""The JVM divides it by the number of shards, and has limits for numbers and nesting too."""
+
+
 def _cursor_json(cursor: Any) -> str:
     try:
         text = json.dumps(cursor, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-        text.encode()  # a str may have lone surrogates
-        return text
+        size = len(text.encode())  # a str may have lone surrogates
     except (TypeError, ValueError) as error:
         raise TypeError(f"the cursor {cursor!r} cannot be written as JSON: {error}") from error
+    if size > _MAX_CURSOR_BYTES:
+        raise ValueError(
+            f"the cursor {shorten(cursor)} has {size:,} bytes; the limit is {_MAX_CURSOR_BYTES:,}"
+        )
+    return text

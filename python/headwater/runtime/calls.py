@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from time import monotonic, thread_time
 from typing import Any
 
-from headwater.runtime.threads import Deadline, FeedStopped, join_or_interrupt
+from headwater.runtime.threads import AuthorThread, Deadline, FeedStopped, join_or_interrupt
 
 __all__ = ["Call", "CallPool", "Outcome", "TooManyStuckError"]
 
@@ -140,9 +140,10 @@ class CallPool:
         return join_or_interrupt(threads, deadline)
 
     @property
-    def is_alive(self) -> bool:
+    def alive(self) -> list[AuthorThread]:
         with self._lock:
-            return any(thread.thread.is_alive() for thread in (*self._threads, *self._stuck))
+            threads = [thread.thread for thread in (*self._threads, *self._stuck)]
+        return [thread for thread in threads if thread.is_alive()]
 
     def _add_thread(self) -> None:
         if not self._is_closed:
@@ -179,7 +180,7 @@ class _CallThread:
         self.is_given_up = False
         self.call: Call | None = None
         self.call_start = 0.0
-        self.thread = threading.Thread(target=self._run, name=f"{name}-call", daemon=True)
+        self.thread = AuthorThread(self._run, f"{name}-call")
         self.thread.start()
 
     def close(self) -> None:
@@ -193,6 +194,7 @@ class _CallThread:
         with suppress(FeedStopped):
             while not self.is_given_up and (call := self._queue.get()) is not None:
                 self._make_call(call)
+        self.thread.forbid_interrupt()
         self.close()
 
     def _make_call(self, call: Call) -> None:

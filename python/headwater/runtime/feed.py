@@ -11,15 +11,17 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from time import time
 from typing import Any
 
 from headwater.backoff import RESTARTS
-from headwater.errors import explain, first_line
-from headwater.reading import is_async, start_read
+from headwater.errors import explain, first_line, mask
+from headwater.reading import is_async, start_read, yield_lines
 from headwater.runtime.batching import BatchSender
 from headwater.runtime.protocol import FeedRequest
-from headwater.runtime.threads import Deadline, FeedStopped, ThreadGroup, join_or_interrupt
-from headwater.source import set_shard
+from headwater.runtime.published import Published
+from headwater.runtime.threads import BlockedCall, Deadline, FeedStopped, ThreadGroup, join_or_interrupt
+from headwater.source import Source, set_ack_on, set_connection_reporter, set_shard
 
 __all__ = ["Feed", "OpenSender", "ReadLoop"]
 
@@ -49,7 +51,12 @@ class Feed:
         self.sender: BatchSender | None = None
         self.restarts = 0
         self.last_error: str | None = None
+        self.last_error_at: float | None = None
+        """Seconds since 1970."""
+        self.status = Published()
+        """For the JVM: `state`, `restarts`, `badRows`, `lastError` and `lastErrorAt` (milliseconds)."""
         self._state = "starting"
+        self._is_connected = True
         self._open_sender = open_sender
         self._on_open = on_open
         self._restart_delay = restart_delay
@@ -58,6 +65,7 @@ class Feed:
         self._source: Any = None
         self._closed_source: Any = None
         self._read_loop: ReadLoop | None = None
+        self._last_read_loop: ReadLoop | None = None
         self._log = request.logger()
         self._threads = ThreadGroup(f"headwater-feed-{request.name}-{request.feed}")
         self._thread = self._threads.new("", self._run)
@@ -65,9 +73,12 @@ class Feed:
 
     @property
     def state(self) -> str:
-        """starting, running, paused, restarting, ended, failed, stopped or abandoned."""
-        paused = self._state == "running" and self.sender is not None and self.sender.is_paused
-        return "paused" if paused else self._state
+        """starting, running, paused, reconnecting, restarting, ended, failed, stopped or abandoned."""
+        if self._state != "running":
+            return self._state
+        if self.sender is not None and self.sender.is_paused:
+            return "paused"
+        return "running" if self._is_connected else "reconnecting"
 
     @property
     def is_alive(self) -> bool:
@@ -80,13 +91,15 @@ class Feed:
         """Hold the feed back at its next row."""
         if self.sender is not None:
             self.sender.pause()
+            self._publish()
 
     def resume(self) -> None:
         if self.sender is not None:
             self.sender.resume()
+            self._publish()
 
     def acknowledge(self, cursor: Any) -> None:
-        """All rows up to that cursor are durable: call the source's `ack`, in a thread of its own."""
+        """All rows up to that cursor are durable, or committed: call `ack`, in a thread of its own."""
         self._acks.add(cursor)
 
     def disconnect(self) -> None:
@@ -98,9 +111,10 @@ class Feed:
         """Stop, and wait for the threads. Returns `stopped`, or `abandoned` if one of them still runs.
 
         A read is unblocked in three ways, one after the other: the connection is closed, the source's `close`
-        is called, and the feed's thread is interrupted.
+        is called, and the feed's thread is interrupted, once. `finally` and `on_stop` are not interrupted.
         """
         self._stopping.set()
+        self.status.close()
         self.disconnect()
         with self._lock:
             source, read_loop = self._source, self._read_loop
@@ -115,17 +129,36 @@ class Feed:
         self._state = "abandoned" if self.is_alive else "stopped"
         if self._state == "abandoned":
             self._log.warning(
-                "did not stop in time and cannot be interrupted: it is abandoned, and its rows are discarded"
+                "did not stop in time: it is abandoned, and its rows are discarded. %s", self._blocked(source)
             )
         return self._state
 
+    def _blocked(self, source: Any) -> str:
+        """What keeps a feed from stopping, and what its author can do."""
+        call = next(filter(None, map(BlockedCall.of, self._threads.alive)), None)
+        if call is None:
+            return "None of its threads is in the source's code"
+        where = f"{call.function}() is blocked at {call.place}"
+        if call.is_cleanup or call.function in ("close", "on_stop", "ack"):
+            return f"{where}; it must return sooner"
+        if source is None:
+            return f"{where}; a source must not wait before its read()"
+        if type(source).close is not Source.close:
+            return f"{where}; close() does not unblock it"
+        if call.function == "read":
+            return f"{where}; add close(), which has to unblock it"
+        return f"{where}; set a timeout there, or write the source as a class with close()"
+
     def _run(self) -> None:
         set_shard(self.request.shard)
+        set_ack_on(self.request.ack_on)
+        set_connection_reporter(self._report_connection)
         try:
             sender = self._open()
             self._read_with_restarts(sender)
             sender.end()
             self._state = "ended"
+            self._publish()
             self._log.info("ended after %d rows", sender.rows)
         except FeedStopped:
             self._log.debug("stopped")
@@ -139,6 +172,7 @@ class Feed:
             self._on_open(explain(error, self.request.secrets()))
             raise
         self.sender = sender
+        sender.on_bad_rows = self._publish
         self._on_open(None)
         if self._stopping.is_set():  # stop() may have found no sender to close
             sender.close()
@@ -148,6 +182,7 @@ class Feed:
         failures = 0
         while True:
             rows_before = sender.rows
+            self._thread.allow_interrupt()
             try:
                 self._read_once(sender)
                 return
@@ -162,29 +197,34 @@ class Feed:
                 failures = 1 if sender.rows > rows_before else failures + 1
                 if self.request.on_error != "end" and not self.request.allows_restart(failures):
                     raise
-                self.last_error = first_line(error, self.request.secrets())
+                self._set_last_error(first_line(error, self.request.secrets()))
             if self.request.on_error == "end":
                 self._log.warning("failed, and ends because onError is end: %s", self.last_error)
                 return
             delay = self._restart_delay(failures)
             self._log.warning("failed: %s. It restarts in %.1f s", self.last_error, delay)
             self._state = "restarting"
+            self._publish()
             if self._stopping.wait(delay):
                 raise FeedStopped
             self.restarts += 1
 
     def _read_once(self, sender: BatchSender) -> None:
-        source = self._source or self._make_source()
-        read_loop = ReadLoop(sender)
+        source = self._make_source() if self._source is None else self._source
+        read_loop = ReadLoop(sender, before_cleanup=self._thread.forbid_interrupt)
         with self._lock:
-            self._read_loop = read_loop
+            self._read_loop = self._last_read_loop = read_loop
         if self._stopping.is_set():  # stop() may have found no source to close
             self._close(source)
             raise FeedStopped
         try:
-            source.on_start()
-            self._state = "running"
-            read_loop.run(source)
+            try:
+                source.on_start()
+                self._state, self._is_connected = "running", True
+                self._publish()
+                read_loop.run(source)
+            finally:
+                self._thread.forbid_interrupt()
         except BaseException as error:
             if not (isinstance(error, FeedStopped) or self._stopping.is_set()):
                 self._call_hook(source.on_failure, error)
@@ -212,7 +252,7 @@ class Feed:
 
     def _ack(self, cursor: Any) -> None:
         # The last rows become durable after the source has ended.
-        source = self._source or self._closed_source
+        source = self._closed_source if self._source is None else self._source
         self._call_hook(source.ack, cursor)
 
     def _call_hook(self, hook: Callable[..., object], *args: object) -> None:
@@ -225,13 +265,40 @@ class Feed:
         if self._stopping.is_set():
             return
         secrets = self.request.secrets()
-        message = explain(error, secrets)
-        self.last_error = first_line(error, secrets)
+        read_loop = self._last_read_loop
+        message = explain(error, secrets, yields=[] if read_loop is None else yield_lines(read_loop.items))
+        self._set_last_error(first_line(error, secrets))
         self._state = "failed"
-        self._log.error("failed: %s", message)
+        self._publish()
+        self._log.info("failed: %s", self.last_error)  # Spark logs all of it when it fails the query
         with suppress(FeedStopped):
             if self.sender is not None:
                 self.sender.fail(message)
+
+    def _report_connection(self, connected: bool, error: object) -> None:
+        self._is_connected = connected
+        if error is not None:
+            secrets = self.request.secrets()
+            if isinstance(error, BaseException):
+                self._set_last_error(first_line(error, secrets))
+            else:
+                self._set_last_error(mask(str(error), secrets))
+        self._publish()
+
+    def _set_last_error(self, message: str) -> None:
+        self.last_error, self.last_error_at = message, time()
+
+    def _publish(self) -> None:
+        error_at = self.last_error_at
+        self.status.publish(
+            {
+                "state": self.state,
+                "restarts": self.restarts,
+                "badRows": self.sender.encoder.bad_rows if self.sender else 0,
+                "lastError": self.last_error,
+                "lastErrorAt": None if error_at is None else int(1000 * error_at),
+            }
+        )
 
 
 class ReadLoop:
@@ -241,8 +308,12 @@ class ReadLoop:
     blocks, and where the sender does. `cancel` may be called from another thread.
     """
 
-    def __init__(self, sender: BatchSender) -> None:
+    def __init__(self, sender: BatchSender, *, before_cleanup: Callable[[], None] = lambda: None) -> None:
+        """`before_cleanup` is called before what `read` has returned is closed."""
+        self.items: Any = None
+        """What `read` has returned."""
         self._sender = sender
+        self._before_cleanup = before_cleanup
         self._lock = threading.Lock()
         self._cancelled = False
         self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
@@ -250,11 +321,14 @@ class ReadLoop:
     def run(self, source: Any) -> None:
         if self._cancelled:
             raise FeedStopped
-        items = start_read(source, self._sender.cursor)
-        if is_async(items):
-            asyncio.run(self._read_async(items))
-        else:
-            self._read(items)
+        try:
+            self.items = start_read(source, self._sender.cursor)
+            if is_async(self.items):
+                asyncio.run(self._read_async(self.items))
+            else:
+                self._read(self.items)
+        finally:
+            self._sender.exit_if_forked()
 
     def cancel(self) -> None:
         """Interrupt an async source where it awaits. A generator cannot be interrupted like this."""
@@ -262,7 +336,12 @@ class ReadLoop:
             self._cancelled = True
             if self._task is not None:
                 loop, task = self._task
-                loop.call_soon_threadsafe(task.cancel)
+                loop.call_soon_threadsafe(self._cancel_task, task)
+
+    def _cancel_task(self, task: asyncio.Task[None]) -> None:
+        """In the event loop: from here on the source cleans up."""
+        self._before_cleanup()
+        task.cancel()
 
     def _read(self, items: Any) -> None:
         iterator = iter(items)
@@ -273,6 +352,7 @@ class ReadLoop:
                     sender.flush()
                 sender.pull(iterator)
         except BaseException:
+            self._before_cleanup()
             if hasattr(iterator, "close"):
                 with suppress(Exception):  # the error that is being raised matters more
                     iterator.close()
@@ -297,6 +377,8 @@ class ReadLoop:
                 raise
             raise FeedStopped from None
         finally:
+            self._sender.exit_if_forked()  # asyncio would wait for threads that a child does not have
+            self._before_cleanup()
             with self._lock:
                 self._task = None
             if hasattr(items, "aclose"):

@@ -6,6 +6,7 @@ import atexit
 import base64
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,25 +16,29 @@ from typing import Any
 from headwater.definition import is_resumable, schema_of_source
 from headwater.errors import explain
 from headwater.options import OptionError
-from headwater.registry import identity_of
-from headwater.rows.converter import Converter
+from headwater.registry import identity_of, literal_secrets
+from headwater.rows.kept import converter, schema_with_bad_rows
 from headwater.runtime.batching import BatchEncoder, BatchSender, ItemBuffer
 from headwater.runtime.feed import Feed
-from headwater.runtime.partitions import PartitionWatch, WatchFailed
+from headwater.runtime.partitions import HOOKS, PartitionWatch, WatchFailed
 from headwater.runtime.protocol import (
     DEFAULT_STOP_SECONDS,
+    AcknowledgeRequest,
     Address,
     AfterRequest,
+    CommittedRequest,
     ControlConnection,
-    DurableRequest,
     FeedRequest,
     LoadRequest,
     PositionsRequest,
     Reply,
     Request,
+    RowRequest,
+    StatusRequest,
     StopRequest,
     WatchRequest,
 )
+from headwater.runtime.row_sink import RowSink
 from headwater.runtime.tasks import WorkerPython, reader_message, task_function
 from headwater.runtime.threads import Deadline
 from headwater.schema import arrow_schema
@@ -58,14 +63,19 @@ class Host:
         self._lock = threading.Lock()
         self._feeds: dict[str, Feed | PartitionWatch] = {}
         self._abandoned: list[Feed | PartitionWatch] = []
+        self._without_acks: set[str] = set()
+        self._sinks: dict[str, RowSink] = {}
         self._process = os.getpid()
         self._handlers: dict[type, Callable[[Any, Reply], None]] = {
             LoadRequest: self._in_thread(self._load),
             FeedRequest: self._open,
-            DurableRequest: self._durable,
+            AcknowledgeRequest: self._acknowledge,
+            StatusRequest: self._status,
             WatchRequest: self._watch,
             PositionsRequest: self._positions,
             AfterRequest: self._in_thread(self._after),
+            CommittedRequest: self._committed,
+            RowRequest: self._row,
             StopRequest: self._in_thread(self._stop),
         }
         self._control = ControlConnection(address, self._handle, self._stop_all)
@@ -81,6 +91,18 @@ class Host:
         with self._lock:
             self._abandoned = [feed for feed in self._abandoned if feed.is_alive]
             return [*self._feeds.values(), *self._abandoned]
+
+    def drop_acks(self, query: str) -> None:
+        """From now on acknowledge nothing to the sources of a query: a test treats it as dead."""
+        with self._lock:
+            self._without_acks.add(query)
+
+    def add_sink(self, function: Callable[[dict[str, Any]], object]) -> str:
+        """Name a function that queries hand rows to."""
+        with self._lock:
+            name = str(len(self._sinks))
+            self._sinks[name] = RowSink(function)
+        return name
 
     def _handle(self, request: Request, reply: Reply) -> None:
         self._handlers[type(request)](request, reply)
@@ -98,7 +120,7 @@ class Host:
     def _load(self, request: LoadRequest, reply: Reply) -> None:
         try:
             with self._temporary_source(request) as source:
-                description = _describe(source)
+                description = _describe(source, request.on_bad_row)
             reply.send(description)
         except OptionError as error:
             reply.fail(str(error), kind="option")
@@ -133,7 +155,7 @@ class Host:
             schema = schema_of_source(source)
             sender = BatchSender(
                 self._address.connect(f"feed {request.feed}"),
-                BatchEncoder(Converter(schema, request.on_bad_row)),
+                BatchEncoder(converter(schema, request.on_bad_row)),
                 ItemBuffer.for_source(source, schema, request.batch_rows),
                 shard=request.shard.index,
                 linger=request.linger,
@@ -147,12 +169,23 @@ class Host:
             self._feeds[request.feed] = feed
         feed.start()
 
-    def _durable(self, request: DurableRequest, reply: Reply) -> None:
-        with self._lock:
-            feed = self._feeds.get(request.feed)
-        if isinstance(feed, Feed):
+    def _acknowledge(self, request: AcknowledgeRequest, reply: Reply) -> None:
+        feed = self._find_feed(request.feed)
+        if feed is not None and feed.request.query not in self._without_acks:
             feed.acknowledge(request.cursor)
         reply.send({})
+
+    def _status(self, request: StatusRequest, reply: Reply) -> None:
+        feed = self._find_feed(request.feed)
+        if feed is None:
+            reply.send({"version": request.version, "stopped": True})
+        else:
+            feed.status.when_newer(request.version, reply.send)
+
+    def _find_feed(self, name: str) -> Feed | None:
+        with self._lock:
+            feed = self._feeds.get(name)
+        return feed if isinstance(feed, Feed) else None
 
     def _watch(self, request: WatchRequest, reply: Reply) -> None:
         """The watch is entered in the control connection's thread, as a feed is; then it may take long."""
@@ -167,12 +200,13 @@ class Host:
             with self._temporary_source(request) as source:
                 arrow_schema(schema_of_source(source))  # raises for a column type that is not supported
                 reader = reader_message(task_function(source, request), self._worker_python())
-            watch.start()
+                hooks = {name for name in HOOKS if source._defines_method(name)}
+            watch.start(hooks)
         except BaseException as error:
             watch.stop(Deadline.after(DEFAULT_STOP_SECONDS))
             reply.fail(explain(error, request.secrets(), ""))
         else:
-            reply.send({"reader": reader})
+            reply.send({"reader": reader, "committed": "committed" in hooks})
 
     def _positions(self, request: PositionsRequest, reply: Reply) -> None:
         watch = self._find_watch(request.feed)
@@ -192,6 +226,17 @@ class Host:
         else:
             reply.send({"ends": ends})
 
+    def _committed(self, request: CommittedRequest, reply: Reply) -> None:
+        watch = self._find_watch(request.feed)
+        if watch is not None:
+            watch.committed(request.offsets)
+        reply.send({})
+
+    def _row(self, request: RowRequest, reply: Reply) -> None:
+        with self._lock:
+            sink = self._sinks[request.sink]
+        sink.add(request.row, reply)
+
     def _find_watch(self, feed: str) -> PartitionWatch | None:
         with self._lock:
             watch = self._feeds.get(feed)
@@ -203,7 +248,11 @@ class Host:
     def _stop_feed(self, name: str, deadline: Deadline) -> str:
         with self._lock:
             feed = self._feeds.get(name)
-        state = "stopped" if feed is None else feed.stop(deadline)
+        try:
+            state = "stopped" if feed is None else feed.stop(deadline)
+        except BaseException as error:  # nobody else would stop it
+            _log.error("stopping feed %s failed, and is tried once more: %r", name, error)
+            state = "stopped" if feed is None else feed.stop(deadline)
         with self._lock:
             self._feeds.pop(name, None)
             if feed is not None and state == "abandoned":
@@ -225,13 +274,19 @@ class Host:
         if os.getpid() == self._process:
             with self._lock:
                 feeds = list(self._feeds.values())
+            if feeds and getattr(sys, "last_type", None) is KeyboardInterrupt:
+                _log.warning("interrupted: stopping %d feed%s", len(feeds), "s" if len(feeds) > 1 else "")
             for feed in feeds:
                 if isinstance(feed, Feed):
                     feed.disconnect()
 
 
-def _describe(source: Any) -> dict[str, Any]:
-    schema, cls = schema_of_source(source), type(source)
+def _describe(source: Any, on_bad_row: str) -> dict[str, Any]:
+    cls = type(source)
+    try:
+        schema = schema_with_bad_rows(schema_of_source(source), on_bad_row)
+    except ValueError as error:
+        raise OptionError(f"source '{cls._name}': {error}") from None
     return {
         "name": cls._name,
         "schema": schema.json(),
@@ -240,6 +295,7 @@ def _describe(source: Any) -> dict[str, Any]:
         "resumable": is_resumable(cls),
         "ack": cls.ack is not Source.ack,
         "identity": identity_of(source),
+        "literalSecrets": literal_secrets(source),
         "partitioned": issubclass(cls, PartitionedSource),
         "hasAt": issubclass(cls, PartitionedSource) and cls._defines_method("at"),
         "hasAfter": issubclass(cls, PartitionedSource) and cls._defines_method("after"),

@@ -12,19 +12,27 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from time import monotonic, thread_time
+from time import monotonic, thread_time, time
 from typing import Any
 
 from headwater.backoff import RESTARTS
-from headwater.errors import explain, first_line
-from headwater.reading import PartitionKey, partition_key_type, validate_offset, validate_partitions
+from headwater.errors import explain, first_line, retry_may_help
+from headwater.reading import (
+    PartitionKey,
+    parse_partition_key,
+    partition_key_type,
+    validate_offset,
+    validate_partitions,
+)
 from headwater.runtime.calls import Call, CallPool, Outcome, TooManyStuckError
 from headwater.runtime.protocol import FeedRequest, StartFrom, WatchRequest
-from headwater.runtime.threads import Deadline
+from headwater.runtime.published import Published
+from headwater.runtime.threads import AuthorThread, BlockedCall, Deadline, FeedStopped, join_or_interrupt
 
-__all__ = ["Partition", "PartitionWatch", "Positions", "WatchFailed"]
+__all__ = ["HOOKS", "Partition", "PartitionWatch", "WatchFailed"]
 
 
 class WatchFailed(Exception):  # noqa: N818
@@ -132,7 +140,8 @@ class FailurePolicy:
             failure.due = monotonic() + delay
             self._log.warning("%s failed: %s. It is called again in %.1f s", call, failure.last_error, delay)
         else:
-            raise WatchFailed(f"{call}: {explain(error, secrets, _REMEDY)}")
+            remedy = _REMEDY if retry_may_help(error) else ""
+            raise WatchFailed(f"{call}: {explain(error, secrets, remedy)}")
 
 
 _REMEDY = "Set the option onError to restart (with back-off) or to end to continue after such an error."
@@ -147,11 +156,16 @@ class Poller:
     """
 
     def __init__(
-        self, request: WatchRequest, put: Callable[[str, tuple[Any, ...]], Call], policy: FailurePolicy
+        self,
+        request: WatchRequest,
+        put: Callable[[str, tuple[Any, ...]], Call],
+        policy: FailurePolicy,
+        on_list_change: Callable[[list[PartitionKey], list[PartitionKey]], None],
     ) -> None:
         self._request = request
         self._put = put
         self._policy = policy
+        self._on_list_change = on_list_change
         self._calls: dict[Call, Partition | None] = {}
         self._stuck: set[Call] = set()
         self._listing = FailureState()
@@ -164,6 +178,7 @@ class Poller:
         """Spent in calls since `call_due`."""
         self.errors = 0
         self.last_error: str | None = None
+        self.last_error_at: float | None = None
         self.partitions: dict[str, Partition] = {}
 
     @property
@@ -199,7 +214,7 @@ class Poller:
         if outcome.was_stuck or (partition is not None and not partition.is_listed):
             return  # it has failed already, or its partition is gone
         self.cpu_seconds += outcome.cpu_seconds
-        error = outcome.error or self._apply(call, partition, outcome.value)
+        error = self._apply(call, partition, outcome.value) if outcome.error is None else outcome.error
         # A slow call is made half of the time at most.
         failure.due = max(failure.due, monotonic() + outcome.seconds)
         if error is None:
@@ -211,8 +226,12 @@ class Poller:
             failure.is_busy = True
             self._unconfirmed.append((self._listings, partition, call, error))
 
+    def key_of(self, text: str) -> PartitionKey:
+        """The name of a partition, from JSON."""
+        return parse_partition_key(text, self._kind or "text")
+
     def positions(self) -> dict[str, Any]:
-        """What the JVM gets in the reply to `positions`.
+        """What the JVM gets in the reply to `positions`, beside the status of the watch.
 
         `partitions`: the kind of the names. `latest` and `starts`: offsets by partition. `gone`: partitions
         that are no longer listed. `complete`: each partition has been asked. `failing`: failures by
@@ -276,6 +295,7 @@ class Poller:
             )
         self._kind = kind or self._kind
         texts = {str(name): name for name in names}
+        before = {text: p.name for text, p in self.partitions.items() if p.is_listed}
         is_first = not self._is_listed and not self._request.known
         if is_first:
             self._check_start_offsets(texts.keys())
@@ -295,6 +315,10 @@ class Poller:
                 partition.latest = None
             elif not partition.was_called:
                 self._call_about(partition)
+        added = [name for text, name in texts.items() if text not in before]
+        removed = [name for text, name in before.items() if text not in texts]
+        if added or removed:
+            self._on_list_change(added, removed)
         self._confirm_failures()
 
     def _confirm_failures(self) -> None:
@@ -311,6 +335,7 @@ class Poller:
     def _fail(self, failure: FailureState, call: Call, error: BaseException) -> None:
         self.has_changed = True
         self.errors += 1
+        self.last_error_at = time()
         try:
             self._policy.apply(failure, call, error)
         finally:
@@ -329,52 +354,74 @@ class Poller:
 _KINDS = {"int": "integers", "text": "strings"}
 
 
-# Publishing
+# Hooks
+
+HOOKS = ("committed", "partitions_changed")
+"""Methods of a source that are called when something has happened. They return nothing."""
 
 
-class Positions:
-    """The newest positions, with a version, for the JVM to wait for.
+class HookCalls:
+    """Calls hooks one after the other, in a thread and on an instance of their own.
 
-    All methods may be called from any thread, and none blocks. A listener is called in the thread that
-    publishes, or at once.
+    Spark and the polling do not wait for them. An error is logged. A commit stands for all before it, so if
+    several are waiting, only the newest is passed on. All methods may be called from any thread, and only
+    `join` blocks.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._version = 0
-        self._positions: dict[str, Any] = {}
-        self._listeners: list[tuple[int, Callable[[dict[str, Any]], None]]] = []
+    def __init__(
+        self, make: Callable[[], Any], on_error: Callable[[str, Exception], None], name: str
+    ) -> None:
+        self._make = make
+        self._on_error = on_error
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[str, tuple[Any, ...]]] = []
         self._is_closed = False
+        self._thread = AuthorThread(self._run, f"{name}-hooks")
 
-    def publish(self, positions: dict[str, Any]) -> bool:
-        """Whether they differ from those before, which makes a new version."""
-        with self._lock:
-            if self._is_closed or positions == self._positions:
-                return False
-            self._version += 1
-            self._positions = positions
-        self._notify()
-        return True
-
-    def when_newer(self, version: int, listener: Callable[[dict[str, Any]], None]) -> None:
-        """Call it once: with the first positions that are newer, or with `stopped` once this is closed."""
-        with self._lock:
-            self._listeners.append((version, listener))
-        self._notify()
+    def add(self, method: str, *args: Any) -> None:
+        with self._changed:
+            if method == "committed":
+                self._waiting = [call for call in self._waiting if call[0] != method]
+            self._waiting.append((method, args))
+            if self._thread.ident is None and not self._is_closed:
+                self._thread.start()
+            self._changed.notify()
 
     def close(self) -> None:
-        with self._lock:
+        """End the thread, after the calls that are waiting."""
+        with self._changed:
             self._is_closed = True
-        self._notify()
+            self._changed.notify()
 
-    def _notify(self) -> None:
-        with self._lock:
-            due = [entry for entry in self._listeners if self._is_closed or entry[0] < self._version]
-            self._listeners = [entry for entry in self._listeners if entry not in due]
-            body = {"stopped": True} if self._is_closed else self._positions
-            body = {"version": self._version, **body}
-        for _, listener in due:
-            listener(body)
+    def join(self, deadline: Deadline) -> None:
+        """After `close`: wait for the thread, or interrupt it."""
+        join_or_interrupt([self._thread], deadline)
+
+    @property
+    def alive(self) -> list[AuthorThread]:
+        return [self._thread] if self._thread.is_alive() else []
+
+    def _run(self) -> None:
+        source = None
+        with suppress(FeedStopped):
+            while (call := self._next()) is not None:
+                method, args = call
+                try:
+                    source = self._make() if source is None else source
+                    getattr(source, method)(*args)
+                except Exception as error:
+                    self._on_error(method, error)
+        self._thread.forbid_interrupt()
+        if source is not None:
+            try:
+                source.close()
+            except Exception as error:
+                self._on_error("close", error)
+
+    def _next(self) -> tuple[str, tuple[Any, ...]] | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or self._waiting)
+            return self._waiting.pop(0) if self._waiting else None
 
 
 # The watch
@@ -389,7 +436,8 @@ class PartitionWatch:
     """Polls a partitioned source, round by round, until it fails or is stopped.
 
     A round does not wait for slow calls: what has returned after `patience` is published, and the other calls
-    stay under way. A call that takes longer than `timeout` fails. Both are in seconds.
+    stay under way. A call that takes longer than `timeout` fails; the default is the request's. Both are in
+    seconds.
 
     `start` returns at once. `stop` and `after` block, the latter as long as its calls take. All methods may
     be called from any thread.
@@ -399,12 +447,12 @@ class PartitionWatch:
         self,
         request: WatchRequest,
         *,
-        timeout: float = 30.0,
+        timeout: float | None = None,
         patience: float = 0.05,
         restart_delay: Callable[[int], float] = RESTARTS.delay,
     ) -> None:
         self.request = request
-        self.positions = Positions()
+        self.positions = Published()
         self._failure: str | None = None
         self._patience = patience
         self._state = "starting"
@@ -412,8 +460,12 @@ class PartitionWatch:
         self._log = request.logger()
         self._outcomes: SimpleQueue[tuple[Call, Outcome] | None] = SimpleQueue()
         name = f"headwater-watch-{request.name}-{request.feed}"
+        timeout = request.call_timeout if timeout is None else timeout
         self._calls = CallPool(request.make_source, self._close, name, timeout)
-        self._poller = Poller(request, self._put, FailurePolicy(request, self._log, restart_delay))
+        policy = FailurePolicy(request, self._log, restart_delay)
+        self._poller = Poller(request, self._put, policy, self._partitions_changed)
+        self._hooks: Collection[str] = ()
+        self._hook_calls = HookCalls(request.make_source, self._log_hook_error, name)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
@@ -431,16 +483,29 @@ class PartitionWatch:
         return self._failure or self._poller.last_error
 
     @property
+    def last_error_at(self) -> float | None:
+        """Seconds since 1970."""
+        return self._poller.last_error_at
+
+    @property
     def is_alive(self) -> bool:
-        return self._thread.is_alive() or self._calls.is_alive
+        return self._thread.is_alive() or bool(self._calls.alive or self._hook_calls.alive)
 
     @property
     def partitions(self) -> list[Partition]:
         """Those that are listed now."""
         return [partition for partition in list(self._poller.partitions.values()) if partition.is_listed]
 
-    def start(self) -> None:
+    def start(self, hooks: Collection[str] = ()) -> None:
+        """`hooks` are those of HOOKS that the source defines."""
+        self._hooks = hooks
         self._thread.start()
+
+    def committed(self, offsets: dict[str, int]) -> None:
+        """Spark has committed a batch that ends there: call the source's `committed`."""
+        if "committed" in self._hooks:
+            keys = {self._poller.key_of(text): offset for text, offset in offsets.items()}
+            self._hook_calls.add("committed", keys)
 
     def stop(self, deadline: Deadline) -> str:
         """Stop, and wait for the threads. Returns `stopped`, or `abandoned` if one of them still runs."""
@@ -448,12 +513,17 @@ class PartitionWatch:
         self._outcomes.put(None)
         self.positions.close()
         self._calls.close()
+        self._hook_calls.close()
         self._calls.join(deadline)
+        self._hook_calls.join(deadline)
         if self._thread.ident is not None:
             self._thread.join(deadline.remaining)
         self._state = "abandoned" if self.is_alive else "stopped"
         if self._state == "abandoned":
-            self._log.warning("a call did not return in time and cannot be interrupted: it is abandoned")
+            threads = (*self._calls.alive, *self._hook_calls.alive)
+            calls = [call for thread in threads if (call := BlockedCall.of(thread))]
+            places = ", ".join(sorted({f"{call.function}() at {call.place}" for call in calls}))
+            self._log.warning("did not stop in time, and is abandoned. Blocked calls: %s", places or "none")
         return self._state
 
     def after(self, limits: dict[str, tuple[int, int]]) -> dict[str, int]:
@@ -487,6 +557,13 @@ class PartitionWatch:
             except ValueError as invalid:
                 error = invalid.with_traceback(None)  # it would not show the author's code
         raise WatchFailed(f"{call}: {explain(error, self.request.secrets(), '')}") from None
+
+    def _partitions_changed(self, added: list[PartitionKey], removed: list[PartitionKey]) -> None:
+        if "partitions_changed" in self._hooks:
+            self._hook_calls.add("partitions_changed", added, removed)
+
+    def _log_hook_error(self, method: str, error: Exception) -> None:
+        self._log.error("%s failed: %s", method, explain(error, self.request.secrets(), ""))
 
     def _put(self, method: str, args: tuple[Any, ...]) -> Call:
         call = Call(method, args, lambda *outcome: self._outcomes.put(outcome))
@@ -559,12 +636,22 @@ class PartitionWatch:
         if not self._poller.has_changed or self._stopping.is_set():
             return False
         self._state = "running"
-        return self.positions.publish(self._poller.positions())
+        return self.positions.publish({**self._poller.positions(), "status": self._status()})
+
+    def _status(self) -> dict[str, Any]:
+        """As `Feed` publishes it. The JVM counts bad rows, which tasks find."""
+        error_at = self.last_error_at
+        return {
+            "state": self.state,
+            "restarts": self.errors,
+            "lastError": self.last_error,
+            "lastErrorAt": None if error_at is None else int(1000 * error_at),
+        }
 
     def _fail(self, message: str) -> None:
         if self._stopping.is_set():
             return
         self._failure = message.partition("\n")[0]
         self._state = "failed"
-        self._log.error("failed: %s", message)
+        self._log.info("failed: %s", self._failure)  # Spark logs all of it when it fails the query
         self.positions.publish({**self._poller.positions(), "failure": message})

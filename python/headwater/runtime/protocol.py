@@ -26,24 +26,28 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from headwater import registry
+from headwater import references, registry
+from headwater.options import OptionError
 from headwater.reading import PartitionKey
 from headwater.registry import request_options
+from headwater.runtime.forks import inherits
 from headwater.runtime.threads import Deadline
 from headwater.source import Shard
 
 __all__ = [
     "DEFAULT_STOP_SECONDS",
+    "AcknowledgeRequest",
     "Address",
     "AfterRequest",
+    "CommittedRequest",
     "ControlConnection",
-    "DurableRequest",
     "FeedRequest",
     "LoadRequest",
     "PositionsRequest",
     "Reply",
     "Request",
     "StartFrom",
+    "StatusRequest",
     "StopRequest",
     "WatchRequest",
     "parse_request",
@@ -147,6 +151,7 @@ class ControlConnection:
         self, address: Address, handle: Callable[[Request, Reply], None], on_close: Callable[[], None]
     ) -> None:
         self._connection = address.connect("control")
+        inherits(self)
         self._handle = handle
         self._on_close = on_close
         self._sending = threading.Lock()
@@ -157,13 +162,21 @@ class ControlConnection:
     def is_alive(self) -> bool:
         return self._thread.is_alive()
 
+    def after_fork(self) -> None:
+        """In a child process: let go of the connection."""
+        self._connection.close()
+
     def _listen(self) -> None:
         try:
             while True:
                 (length,) = _LENGTH.unpack(_read_exactly(self._connection, _LENGTH.size))
+                if not 0 < length <= _MAX_MESSAGE:
+                    raise ValueError(f"a message of {length} bytes")
                 self._receive(json.loads(_read_exactly(self._connection, length)))
         except (OSError, EOFError):
             _log.debug("the connection to Spark's JVM is closed")
+        except Exception:
+            _log.exception("a message of Spark's JVM cannot be read, so the connection is closed")
         finally:
             self._connection.close()
             self._on_close()
@@ -182,6 +195,7 @@ class ControlConnection:
 
 
 _LENGTH = struct.Struct(">i")
+_MAX_MESSAGE = 64 << 20  # as in the JVM's PythonConnection
 _MAX_LINE = 64
 
 
@@ -210,17 +224,20 @@ def _read_exactly(connection: socket.socket, length: int) -> bytes:
 class LoadRequest:
     """`load`: make the source once, to describe it while Spark analyses a query.
 
-    Fields: `source`, `options`, and `schema` (JSON) where the query sets one. The reply has `name`, `schema`,
-    `arrowSchema`, `description`, `resumable`, `ack`, `identity`, `partitioned`, `hasAt` and `hasAfter`.
+    Fields: `source`, `options`, `onBadRow`, and `schema` (JSON) where the query sets one. The reply has
+    `name`, `schema`, `arrowSchema`, `description`, `resumable`, `ack`, `identity`, `literalSecrets`,
+    `partitioned`, `hasAt` and `hasAfter`.
     """
 
     source: str
     options: dict[str, str]
     schema: str | None
+    on_bad_row: str = "fail"
 
     @classmethod
     def parse(cls, message: Message) -> LoadRequest:
-        return cls(message["source"], message["options"], message.get("schema"))
+        on_bad_row = message.get("onBadRow", "fail")
+        return cls(message["source"], message["options"], message.get("schema"), on_bad_row)
 
     @property
     def name(self) -> str:
@@ -228,14 +245,13 @@ class LoadRequest:
 
     def make_source(self) -> Any:
         """OptionError where the options are wrong."""
+        source, options = references.expand(self.source, self.options)
         schema = {} if self.schema is None else {"schema": self.schema}
-        return registry.find(
-            self.source, request_options({"source": self.source, "options": self.options, **schema})
-        )
+        return registry.find(source, request_options({"source": source, "options": options, **schema}))
 
     def secrets(self) -> list[str]:
         """The strings that no message may contain."""
-        return registry.secrets_in(self.source, self.options)
+        return _secrets_in(self.source, self.options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +259,8 @@ class FeedRequest:
     """`open`: run a feed. The reply is empty, and is sent when rows can flow.
 
     Fields: `feed`, `source`, `options`, `schema`, `shard`, `shards`, `query`, `queryName`, `onError`,
-    `maxRestarts`, `onBadRow`, `lingerMs`, `batchRows`, and `since`, a string of JSON.
+    `maxRestarts`, `onBadRow`, `lingerMs`, `batchRows`, `since`, a string of JSON, and `ackOn`, if there will
+    be acknowledgements.
     """
 
     feed: str
@@ -261,6 +278,8 @@ class FeedRequest:
     batch_rows: int
     since: Any = None
     """The cursor to resume after."""
+    ack_on: str | None = None
+    """When cursors will be acknowledged: `durable`, `commit`, or None for never."""
 
     @classmethod
     def parse(cls, message: Message) -> FeedRequest:
@@ -291,8 +310,8 @@ class FeedRequest:
 
 
 @dataclass(frozen=True)
-class DurableRequest:
-    """`durable`: all rows up to a cursor are durable. The reply is empty.
+class AcknowledgeRequest:
+    """`acknowledge`: all rows up to a cursor are durable, or committed. The reply is empty.
 
     Fields: `feed`, and `cursor`, a string of JSON.
     """
@@ -301,19 +320,37 @@ class DurableRequest:
     cursor: Any
 
     @classmethod
-    def parse(cls, message: Message) -> DurableRequest:
+    def parse(cls, message: Message) -> AcknowledgeRequest:
         return cls(message["feed"], json.loads(message["cursor"]))
+
+
+@dataclass(frozen=True)
+class StatusRequest:
+    """`status`: the status of a feed, once it has a version newer than `version`.
+
+    Fields: `feed`, `version`. The reply has `version`, and either `stopped` or the status: see `Feed.status`.
+    """
+
+    feed: str
+    version: int
+
+    @classmethod
+    def parse(cls, message: Message) -> StatusRequest:
+        return cls(message["feed"], message["version"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchRequest(FeedRequest):
     """`watch`: watch the partitions of a partitioned source.
 
-    Fields: those of `open`, and `failOnDataLoss`, `startFrom` and `known`. The reply has `reader`: see
-    `headwater.runtime.tasks.reader_message`.
+    Fields: those of `open`, and `failOnDataLoss`, `callTimeoutMs`, `startFrom` and `known`. The reply has
+    `reader`, see `headwater.runtime.tasks.reader_message`, and `committed`, whether the source wants to know
+    of commits.
     """
 
     fail_on_data_loss: bool
+    call_timeout: float
+    """Seconds."""
     start_from: StartFrom
     known: frozenset[str]
     """The partitions, as strings, whose start the JVM has already."""
@@ -323,6 +360,7 @@ class WatchRequest(FeedRequest):
         return cls(
             **_feed_fields(message),
             fail_on_data_loss=message["failOnDataLoss"],
+            call_timeout=message.get("callTimeoutMs", 30_000) / 1000,
             start_from=StartFrom.parse(message["startFrom"]),
             known=frozenset(message["known"]),
         )
@@ -386,6 +424,36 @@ class AfterRequest:
         return cls(message["feed"], limits)
 
 
+@dataclass(frozen=True)
+class CommittedRequest:
+    """`committed`: Spark has committed a batch of a partitioned source. The reply is empty.
+
+    Fields: `feed`, and `offsets`, the end of the batch by partition.
+    """
+
+    feed: str
+    offsets: dict[str, int]
+
+    @classmethod
+    def parse(cls, message: Message) -> CommittedRequest:
+        return cls(message["feed"], message["offsets"])
+
+
+@dataclass(frozen=True)
+class RowRequest:
+    """`row`: call the function of a sink with a row. The reply is empty, and is sent when it has returned.
+
+    Fields: `sink`, and `row`, a string of JSON.
+    """
+
+    sink: str
+    row: str
+
+    @classmethod
+    def parse(cls, message: Message) -> RowRequest:
+        return cls(message["sink"], message["row"])
+
+
 DEFAULT_STOP_SECONDS = 3.0
 """Where no JVM says how long a stop may take."""
 
@@ -410,16 +478,28 @@ class StopRequest:
 
 
 Request = (
-    LoadRequest | FeedRequest | DurableRequest | WatchRequest | PositionsRequest | AfterRequest | StopRequest
+    LoadRequest
+    | FeedRequest
+    | AcknowledgeRequest
+    | StatusRequest
+    | WatchRequest
+    | PositionsRequest
+    | AfterRequest
+    | CommittedRequest
+    | RowRequest
+    | StopRequest
 )
 
 REQUESTS: dict[str, Callable[[Message], Request]] = {
     "load": LoadRequest.parse,
     "open": FeedRequest.parse,
-    "durable": DurableRequest.parse,
+    "acknowledge": AcknowledgeRequest.parse,
+    "status": StatusRequest.parse,
     "watch": WatchRequest.parse,
     "positions": PositionsRequest.parse,
     "after": AfterRequest.parse,
+    "committed": CommittedRequest.parse,
+    "row": RowRequest.parse,
     "stop": StopRequest.parse,
 }
 
@@ -433,10 +513,11 @@ def parse_request(message: Message) -> Request:
 
 
 def _feed_fields(message: Message) -> dict[str, Any]:
+    source, options = references.expand(message["source"], message["options"])
     return {
         "feed": message["feed"],
-        "source": message["source"],
-        "options": request_options(message),
+        "source": source,
+        "options": request_options({**message, "source": source, "options": options}),
         "shard": Shard(message.get("shard", 0), message.get("shards", 1)),
         "query": message.get("queryName") or message.get("query") or "none",
         "on_error": message["onError"],
@@ -445,12 +526,21 @@ def _feed_fields(message: Message) -> dict[str, Any]:
         "linger": message.get("lingerMs", 0) / 1000,
         "batch_rows": message["batchRows"],
         "since": json.loads(message.get("since", "null")),
+        "ack_on": message.get("ackOn"),
     }
 
 
 def _name_of(source: str) -> str:
-    """The source's name, without the token of a source that was passed as a value."""
-    return source.partition("@")[0]
+    """The source's name, or the reference, without the token of a source that was passed as a value."""
+    return references.shown(source)
+
+
+def _secrets_in(source: str, options: dict[str, str]) -> list[str]:
+    """The strings that no message about the source may contain. A reference itself contains no secret."""
+    try:
+        return registry.secrets_in(*references.expand(source, options))
+    except OptionError:
+        return []
 
 
 class _PrefixLogger(logging.LoggerAdapter):  # type: ignore[type-arg]

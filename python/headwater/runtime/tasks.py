@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import os
 import pickle
 import sys
 import time
@@ -20,10 +21,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater import trust
 from headwater._version import __version__
 from headwater.backoff import RESTARTS
 from headwater.definition import instantiate, schema_of_source
-from headwater.errors import BadRowError, HeadwaterError, explain, first_line, mask
+from headwater.errors import HeadwaterError, explain, first_line, mask, retry_may_help
 from headwater.options import Secret, strings_to_mask
 from headwater.reading import (
     AT_IN_PARTITION,
@@ -34,10 +36,13 @@ from headwater.reading import (
 )
 from headwater.rows.batches import resize
 from headwater.rows.converter import Converter
+from headwater.rows.kept import KeepingConverter, converter
 from headwater.runtime.batching import MAX_SAMPLES, ItemBuffer
+from headwater.runtime.forks import exit_if_forked
 from headwater.runtime.protocol import WatchRequest
 from headwater.schema import has_array_rows
 from headwater.source import At, PartitionedSource
+from headwater.trust import Trust
 
 __all__ = [
     "TASK_BYTES",
@@ -79,6 +84,7 @@ class ReaderSpec:
     max_restarts: int
     on_bad_row: str
     batch_rows: int
+    trust: Trust
 
     @classmethod
     def of(cls, source: PartitionedSource, request: WatchRequest) -> ReaderSpec:
@@ -95,6 +101,7 @@ class ReaderSpec:
             max_restarts=_DEFAULT_RESTARTS if request.max_restarts is None else request.max_restarts,
             on_bad_row=request.on_bad_row,
             batch_rows=request.batch_rows,
+            trust=trust.current,
         )
 
     def make_source(self) -> PartitionedSource:
@@ -250,10 +257,11 @@ class RangeReader:
     def __init__(self, spec: ReaderSpec, sleep: Callable[[float], None] = time.sleep) -> None:
         from pyspark.sql.types import StructType
 
+        trust.use(spec.trust)  # as on the driver; all tasks of a worker belong to one application
         schema = StructType.fromJson(json.loads(spec.schema))
         self._spec = spec
         self._sleep = sleep
-        self._converter = Converter(schema, spec.on_bad_row)
+        self._converter = converter(schema, spec.on_bad_row)
         self._has_array_rows = has_array_rows(schema)
         self._source: PartitionedSource | None = None
         self._secrets = spec.secrets()
@@ -282,7 +290,7 @@ class RangeReader:
         except FatalReadError as error:
             raise self._failure(requested, str(error)) from None
         except (Exception, SystemExit) as error:
-            remedy = None if isinstance(error, BadRowError) else _RESTART
+            remedy = _RESTART if retry_may_help(error) else None  # a bad row has one of its own
             raise self._failure(requested, explain(error, self._secrets, remedy)) from None
         samples = [mask(sample, self._secrets) for sample in encoder.samples]
         yield encoder.report(requested.number, available.start - requested.start, samples)
@@ -375,7 +383,7 @@ def _read_parts(
 
 def _collect(items: Iterator[Any], buffer: ItemBuffer) -> Iterator[list[Any]]:
     """Parts that are large enough for a message."""
-    failure = None
+    process, failure = os.getpid(), None
     try:
         for item in items:
             if isinstance(item, At):
@@ -383,11 +391,13 @@ def _collect(items: Iterator[Any], buffer: ItemBuffer) -> Iterator[list[Any]]:
             is_full = buffer.add(item)
             if not is_full and not buffer.one_by_one:
                 is_full = buffer.add_many(items)
+            exit_if_forked(process)
             if is_full:
                 yield _drain(buffer)
     except (Exception, SystemExit) as error:
         failure = error
     finally:
+        exit_if_forked(process)
         if hasattr(items, "close"):
             items.close()
     yield _drain(buffer)
@@ -431,7 +441,7 @@ class RangeEncoder:
     which is JSON and follows the last rows of a range.
     """
 
-    def __init__(self, converter: Converter) -> None:
+    def __init__(self, converter: Converter | KeepingConverter) -> None:
         self._converter = converter
         self._numbered = 0
         self.rows = 0

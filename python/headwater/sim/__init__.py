@@ -6,11 +6,14 @@
         print(sim.url)      # any HTTP client can read it
         print(sim.sent)     # the numbers of the records that were sent, in order
 
-`headwater sim rsvp` and `headwater sim wikimedia` run one from a shell.
+`headwater sim rsvp`, `headwater sim websocket` and `headwater sim wikimedia` run one from a shell.
+`WebhookCallers` are clients instead of a server: they POST to a URL, with faults too, as
+`headwater sim webhook` does.
 """
 
 from headwater.sim.faults import (
     BadRecord,
+    BadSignature,
     Cut,
     CutMidCharacter,
     CutMidRecord,
@@ -25,10 +28,13 @@ from headwater.sim.faults import (
     fault,
 )
 from headwater.sim.rsvp import RsvpSim
+from headwater.sim.webhook import WebhookCallers
+from headwater.sim.websocket import WebSocketSim
 from headwater.sim.wikimedia import WikimediaSim
 
 __all__ = [
     "BadRecord",
+    "BadSignature",
     "Cut",
     "CutMidCharacter",
     "CutMidRecord",
@@ -41,6 +47,8 @@ __all__ = [
     "Skip",
     "Stall",
     "Status",
+    "WebSocketSim",
+    "WebhookCallers",
     "WikimediaSim",
     "fault",
 ]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, get_type_hints
 
 from headwater.sim.timeline import ENDLESS
 
 __all__ = [
+    "FAULT_TYPES",
     "BadRecord",
+    "BadSignature",
     "Cut",
     "CutMidCharacter",
     "CutMidRecord",
@@ -92,6 +94,11 @@ class Reset(Fault):
 class BadRecord(Fault):
     """A record that is not JSON comes before the record.
     >>> assert fault("bad-record@5") == BadRecord(after=5)"""
+
+
+class BadSignature(Fault):
+    """Of the callers of a webhook: a request that is signed with a wrong secret comes before the record.
+    >>> assert fault("bad-signature@5") == BadSignature(after=5)"""
 
 
 @dataclass(frozen=True)
@@ -191,12 +198,12 @@ class FaultPlan:
         )
 
 
+FAULT_TYPES: tuple[type[Fault], ...] = (
+    *(Cut, CutMidRecord, CutMidCharacter, End, Reset, Stall),
+    *(Status, Redirect, Repeat, Skip, BadRecord, BadSignature),
+)
 _TYPES: dict[str, type[Fault]] = {
-    re.sub(r"(?<!^)([A-Z])", r"-\1", type_.__name__).lower(): type_
-    for type_ in (
-        *(Cut, CutMidRecord, CutMidCharacter, End, Reset, Stall),
-        *(Status, Redirect, Repeat, Skip, BadRecord),
-    )
+    re.sub(r"(?<!^)([A-Z])", r"-\1", type_.__name__).lower(): type_ for type_ in FAULT_TYPES
 }
 
 
@@ -218,10 +225,12 @@ def fault(text: str) -> Fault:
     return type_(**{key: _parse_value(text, type_, key, value) for key, value in settings.items()})
 
 
-def spellings() -> list[str]:
-    """How each fault is written: `cut@N`, `stall@N:seconds=…`."""
+def spellings(types: Collection[type[Fault]] | None = None) -> list[str]:
+    """How each fault, or each of these, is written: `cut@N`, `stall@N:seconds=…`."""
     spellings = []
     for name, type_ in _TYPES.items():
+        if types is not None and type_ not in types:
+            continue
         settings = [f"{key}=…" for key in _setting_names(type_) if key not in ("after", "times")]
         spellings.append(f"{name}@N{':' if settings else ''}{','.join(settings)}")
     return spellings

@@ -12,6 +12,7 @@ import selectors
 import socket
 import struct
 import threading
+import time
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +43,6 @@ __all__ = ["RefusedError", "Reply", "Request", "Sim"]
 
 _LOG = logging.getLogger("headwater.sim")
 _MAX_WRITE_BYTES = 64 * 1024
-_LAST_CHUNK = b"0\r\n\r\n"
 _MOVED = "/moved"  # the prefix of the paths that redirects lead to
 
 AnySim = TypeVar("AnySim", bound="Sim")
@@ -71,6 +71,14 @@ class Reply:
     bad: bytes
     greeting: bytes = b""
     keep_alive: bytes = b""
+    frame: Callable[[bytes], bytes] = lambda data: b"%x\r\n%b\r\n" % (len(data), data)
+    """Makes a record ready to be sent: by default as a chunk of HTTP."""
+    last: bytes = b"0\r\n\r\n"
+    """The proper end."""
+    handshake: Mapping[str, str] | None = None
+    """The headers of a response with status 101, after which HTTP is over."""
+    respond: Callable[[bytes], bytes | None] = lambda data: None
+    """What to send in response to bytes of the reader; None if it has disconnected."""
 
 
 class RefusedError(Exception):
@@ -231,9 +239,10 @@ class _Handler(BaseHTTPRequestHandler):
         except RefusedError as refused:
             self._send_status(refused.status, str(refused), {})
             return
-        self.send_response(200)
-        self.send_header("Content-Type", reply.content_type)
-        self.send_header("Transfer-Encoding", "chunked")
+        chunked = {"Content-Type": reply.content_type, "Transfer-Encoding": "chunked"}
+        self.send_response(200 if reply.handshake is None else 101)
+        for name, value in (reply.handshake or chunked).items():
+            self.send_header(name, value)
         self.end_headers()
         self.server.sim._serve(self.connection, reply)
 
@@ -276,17 +285,19 @@ class _Connection:
         self._record_sent = record_sent
         self._keep_alive_seconds = keep_alive_seconds if reply.keep_alive else None
         self._selector = selectors.DefaultSelector()
-        self._selector.register(reader, selectors.EVENT_READ)  # a reader sends nothing: it has disconnected
+        self._selector.register(reader, selectors.EVENT_READ)
         self._selector.register(stopped, selectors.EVENT_READ)
 
     def run(self) -> None:
         """Returns when the reader disconnects, the simulator stops, or a fault ends the connection."""
         try:
             if self._reply.greeting:
-                self._reader.sendall(_chunk(self._reply.greeting))
+                self._reader.sendall(self._reply.frame(self._reply.greeting))
             n = self._reply.start
             while True:
                 self._wait_for(n)
+                if self._reply.handshake is not None:
+                    self._pause(0)  # a reader may expect an answer before all records are sent
                 n = self._send_from(n)
         except (_ConnectionOver, OSError):
             pass
@@ -301,11 +312,18 @@ class _Connection:
                 self._pause(None)
             else:
                 self._pause(self._keep_alive_seconds)
-                self._reader.sendall(_chunk(self._reply.keep_alive))
+                self._reader.sendall(self._reply.keep_alive)
 
     def _pause(self, seconds: float | None) -> None:
-        if self._selector.select(seconds):
-            raise _ConnectionOver
+        end = None if seconds is None else time.monotonic() + seconds
+        while ready := self._selector.select(None if end is None else max(0.0, end - time.monotonic())):
+            data = (
+                b"" if any(key.fileobj is not self._reader for key, _ in ready) else self._reader.recv(65_536)
+            )
+            response = self._reply.respond(data) if data else None
+            if response is None:
+                raise _ConnectionOver
+            self._reader.sendall(response)
 
     def _send_from(self, n: int) -> int:
         """Sends the records that exist, up to the next fault, and returns the number of the next record."""
@@ -316,7 +334,7 @@ class _Connection:
                 self._send(chunks, numbers)
                 return self._inject(fault, n, data)
             if data:
-                chunks.append(_chunk(data))
+                chunks.append(self._reply.frame(data))
                 numbers.append(n)
                 size += len(data)
             n += 1
@@ -338,14 +356,14 @@ class _Connection:
             case Skip():
                 return self._skip(n, fault.count)
             case BadRecord():
-                self._reader.sendall(_chunk(self._reply.bad))
+                self._reader.sendall(self._reply.frame(self._reply.bad))
             case _:
                 self._end(fault, data)
         return n
 
     def _end(self, fault: Fault, data: bytes) -> None:
         if isinstance(fault, End):
-            self._reader.sendall(_LAST_CHUNK)
+            self._reader.sendall(self._reply.last)
         elif isinstance(fault, Reset):
             self._reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         elif isinstance(fault, CutMidRecord):
@@ -355,7 +373,8 @@ class _Connection:
         raise _ConnectionOver
 
     def _send_part(self, data: bytes, size: int) -> None:
-        self._reader.sendall(b"%x\r\n" % len(data) + data[:size])
+        framed = self._reply.frame(data)
+        self._reader.sendall(framed[: framed.rindex(data) + size])
 
     def _repeat(self, n: int, count: int) -> None:
         numbers: list[int] = []
@@ -363,7 +382,7 @@ class _Connection:
             n -= 1
             if self._reply.encode(n):
                 numbers.insert(0, n)
-        self._send([_chunk(self._reply.encode(number)) for number in numbers], numbers)
+        self._send([self._reply.frame(self._reply.encode(number)) for number in numbers], numbers)
 
     def _skip(self, n: int, count: int) -> int:
         """The number after the next `count` records that the request is for."""
@@ -375,7 +394,3 @@ class _Connection:
 
 class _ConnectionOver(Exception):  # noqa: N818
     """Nothing more is sent on this connection."""
-
-
-def _chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)

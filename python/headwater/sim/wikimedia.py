@@ -71,7 +71,7 @@ class WikimediaSim(Sim):
             encode=encode,
             bad=b'event: message\ndata: {"$schema":"/mediawiki/recentchange/1.0.0","meta":\n\n',
             greeting=b":ok\n\n",
-            keep_alive=b":\n\n",
+            keep_alive=b"3\r\n:\n\n\r\n",
         )
 
     def record(self, n: int) -> dict[str, Any]:

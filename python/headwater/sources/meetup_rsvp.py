@@ -43,6 +43,7 @@ class MeetupRsvp(Source, name="meetup_rsvp", identity=("url",)):
         idle_timeout: timedelta = timedelta(seconds=60),
         retry: timedelta = timedelta(seconds=1),
         max_retries: int | None = None,
+        connect_timeout: timedelta = timedelta(seconds=10),
     ) -> None:
         if url is None:
             raise ValueError(
@@ -55,6 +56,7 @@ class MeetupRsvp(Source, name="meetup_rsvp", identity=("url",)):
             url,
             headers=headers,
             allow_http=allow_http,
+            connect_timeout=connect_timeout,
             idle_timeout=idle_timeout,
             retry=retry,
             max_retries=max_retries,
@@ -76,6 +78,8 @@ class MeetupRsvp(Source, name="meetup_rsvp", identity=("url",)):
         for connection in self._http.connections(lambda: Request(params=position.params)):
             for lines in connection.lines():
                 if new_lines := position.new_lines(lines):
+                    if position.cursor is not None:
+                        connection.check_cursor(position.params["since_mtime"])
                     yield At(position.cursor, self._rows(new_lines, datetime.now(timezone.utc)))
 
     def close(self) -> None:

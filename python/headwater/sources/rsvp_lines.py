@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 __all__ = ["Line", "Position"]
 
 _MAX_REMEMBERED = 10_000
+_MAX_IDS = 1_000  # in a cursor
 
 
 class Line(NamedTuple):
@@ -35,7 +37,8 @@ class Position:
 
     The feed serves records after an `mtime`, and several records may share one. So each request asks for the
     records after the millisecond before, which repeats some and loses none. A repeat has both the `rsvp_id`
-    and the `mtime` of an earlier record; an RSVP that was changed has a new `mtime`.
+    and the `mtime` of an earlier record; an RSVP that was changed has a new `mtime`. So that cursors stay
+    small, they have at most 1,000 ids; of an `mtime` with more, some would be repeated after a restart.
 
     >>> position = Position(None)
     >>> position.params, position.cursor
@@ -48,7 +51,8 @@ class Position:
     """
 
     def __init__(self, cursor: Any, since_count: int | None = None) -> None:
-        self._mtime, self._ids = _parse_cursor(cursor)
+        self._mtime, ids = _parse_cursor(cursor)
+        self._ids = deque(ids, maxlen=_MAX_IDS)
         self._since_count = since_count
         # In order of arrival. A server may repeat older records than those of the newest `mtime`.
         self._remembered = dict.fromkeys((id, self._mtime) for id in self._ids)
@@ -70,7 +74,7 @@ class Position:
 
     def _is_new(self, record: dict[str, Any]) -> bool:
         id, mtime = record.get("rsvp_id"), record.get("mtime")
-        if type(id) is not int or type(mtime) is not int:
+        if not _is_number(id) or not _is_number(mtime):
             return True
         if (id, mtime) in self._remembered:
             return False
@@ -78,10 +82,14 @@ class Position:
         if len(self._remembered) > _MAX_REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
         if self._mtime is None or mtime > self._mtime:
-            self._mtime, self._ids = mtime, []
+            self._mtime, self._ids = mtime, deque(maxlen=_MAX_IDS)
         if mtime == self._mtime:
             self._ids.append(id)
         return True
+
+
+def _is_number(value: Any) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 def _parse_cursor(cursor: Any) -> tuple[int | None, list[int]]:
@@ -90,7 +98,7 @@ def _parse_cursor(cursor: Any) -> tuple[int | None, list[int]]:
     fields = {"mtime": cursor, "ids": []} if type(cursor) is int else cursor
     if isinstance(fields, dict) and isinstance(fields.get("ids"), list):
         mtime, ids = fields.get("mtime"), fields["ids"]
-        if all(type(number) is int and number >= 0 for number in (mtime, *ids)):
+        if all(_is_number(number) for number in (mtime, *ids)):
             return mtime, list(ids)
     raise ValueError(
         f"the cursor {cursor!r} is not a cursor of RSVPs; it must look like "

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 __all__ = ["sse"]
 
 
-class Sse(hw.Source, name="sse", identity=("url",)):
+class Sse(hw.Source, name="sse", identity=("url",), schemes=("sse+https", "sse+http")):
     """Events of a server that sends `text/event-stream`. Resumes after the last id, with `Last-Event-ID`.
 
-    `decode` turns the data of an event into columns: `text`, `binary`, `json` with a schema, or a function
-    `module:name`. With `text` there are also columns for event, id and time of arrival; with the others
-    `metadata` adds them. `metadata` also adds the headers of the response. `headers` are lines of
-    `Name: value`, or a JSON object. `ids` says what the ids mean: `any` strings, of which repeats are
-    dropped, a `sequence` of integers, of which gaps are logged as well, or `free`, nothing.
+    `decode` turns the data of an event into columns: `text`, `binary`, or with a schema `json`, `csv`,
+    `msgpack` or a function `module:name`. With `text` there are also columns for event, id and time of
+    arrival; with the others `metadata` adds them. `metadata` also adds the headers of the response. `headers`
+    are lines of `Name: value`, or a JSON object. `ids` says what the ids mean: `any` strings, of which
+    repeats are dropped, a `sequence` of integers, of which gaps are logged as well, or `free`, nothing.
 
     >>> print(sse("https://example.org/events", headers="Authorization: Bearer abc"))
     sse(url='https://example.org/events', headers=***)
@@ -48,6 +48,7 @@ class Sse(hw.Source, name="sse", identity=("url",)):
         retry: timedelta = timedelta(seconds=1),
         max_retries: int | None = None,
         max_record_bytes: int = 16 << 20,
+        connect_timeout: timedelta = timedelta(seconds=10),
     ) -> None:
         self._extra_columns: dict[str, str] = {}
         if metadata or decode == "text":
@@ -63,6 +64,7 @@ class Sse(hw.Source, name="sse", identity=("url",)):
             url,
             headers=headers,
             allow_http=allow_http,
+            connect_timeout=connect_timeout,
             idle_timeout=idle_timeout,
             retry=retry,
             max_retries=max_retries,
@@ -84,8 +86,11 @@ class Sse(hw.Source, name="sse", identity=("url",)):
             stream = EventStream(self._last_id)
             for chunk in connection.chunks():
                 _check_content_type(connection)  # not earlier: the headers may have been cut off
-                events = self._timestamps.drop_repeats(repeats.drop_repeats(stream.feed(chunk)))
+                events = stream.feed(chunk)
                 connection.check_size(max(stream.buffered_bytes, events.longest))
+                for id in {stream.last_id, events.longest_id} - {self._last_id, None}:
+                    connection.check_cursor(str(id), header=True)
+                events = self._timestamps.drop_repeats(repeats.drop_repeats(events))
                 self._last_id = stream.last_id
                 if stream.retry is not None:
                     self._http.pause_for(stream.retry)
@@ -117,7 +122,7 @@ def _check_content_type(connection: Connection) -> None:
     content_type = connection.headers.get("content-type", "")
     if content_type.partition(";")[0].strip().lower() != "text/event-stream":
         raise HttpError(
-            f"the content type of the response is {content_type!r}, it must be text/event-stream", 200
+            f"the content type of the response is {content_type[:100]!r}, it must be text/event-stream", 200
         )
 
 

@@ -59,6 +59,11 @@ class Events:
         """The size of the largest event's data, in bytes."""
         return pc.max(pc.binary_length(self.data)).as_py() or 0
 
+    @property
+    def longest_id(self) -> str | None:
+        """The longest id that an event carries itself."""
+        return max(compress(self.id, self.has_id), key=lambda id: len(id or ""), default=None)
+
     def filter(self, mask: list[bool]) -> Events:
         if all(mask):
             return self
@@ -146,17 +151,49 @@ class EventStream:
     def _parse_any(self, block: bytes) -> Events:
         """Adds an empty line of data to each event: sseclient-py skips events without data, and their ids."""
         data, kinds, ids, has_id = [], [], [], []
-        for event in SSEClient(iter([block.replace(b"\n\n", b"\ndata:\n\n")])).events():
+        block = b"\n\n".join(map(_fold, block.split(b"\n\n")))
+        # As Latin-1, every byte is a character, also the one that stands for folded line breaks.
+        client = SSEClient(iter([block.replace(b"\n\n", b"\ndata:\n\n")]), char_enc="latin-1")
+        for event in client.events():
             if event.retry:
                 self.retry = int(event.retry[:9]) / 1000
             if event.id is not None:
-                self.last_id = event.id or None
+                self.last_id = _decode(event.id) or None
             if event.data:
-                data.append(event.data[:-1].encode())
-                kinds.append(event.event)
+                data.append(event.data[:-1].encode("latin-1").replace(_FOLDED, b"\n"))
+                kinds.append(_decode(event.event))
                 ids.append(self.last_id)
                 has_id.append(bool(event.id))
         return Events.from_lists(data, kinds, ids, has_id)
+
+
+_MAX_LINES = 50
+_FOLDED = b"\xff"  # not a byte of UTF-8
+
+
+def _fold(event: bytes) -> bytes:
+    """The same event in few lines: sseclient-py needs quadratic time for the lines of an event.
+
+    Lines of data become one, and of the other fields only the last one counts.
+
+    >>> _fold(b"data: a\\nid: 1\\n" * 50 + b"data: b").count(b"\\n")
+    1
+    """
+    if event.count(b"\n") < _MAX_LINES:
+        return event
+    values: list[bytes] = []
+    fields: dict[bytes, bytes] = {}
+    for line in event.split(b"\n"):
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            values.append(value.removeprefix(b" "))
+        elif name in (b"event", b"id", b"retry"):
+            fields[name] = line
+    return b"\n".join([*fields.values(), *([b"data: " + _FOLDED.join(values)] if values else [])])
+
+
+def _decode(latin: str) -> str:
+    return latin.encode("latin-1").decode()
 
 
 def _replace_invalid_utf8(block: bytes) -> bytes:
@@ -231,12 +268,13 @@ def _parse_ids(lines: list[bytes]) -> list[str | None] | None:
 
 # Repeats. Each filter is created with the id to resume after, or None.
 
-_MAX_KEPT_IDS = 20_000
+_MAX_KEPT_EVENTS = 20_000
 _MAX_KEPT_BYTES = 32 << 20
+_MAX_DIGITS = 100
 
 
 class AnyIds:
-    """Drops events with the id and the data of an earlier one. Remembers the last 10,000 ids at least.
+    """Drops events with the id and the data of an earlier one. Remembers the last 10,000 events with ids.
 
     Hashing all data takes longer than reading it. So the data itself is kept, up to a limit, and hashed only
     when one of its ids comes again.
@@ -244,22 +282,20 @@ class AnyIds:
 
     def __init__(self, last_id: str | None) -> None:
         self._resumed_at = last_id  # a server may begin with the event that it should resume after
-        self._newer: dict[
-            str | None, Events | tuple[int, ...]
-        ] = {}  # by id: its events, or hashes of its data
-        self._older: dict[str | None, Events | tuple[int, ...]] = {}
-        self._newer_bytes = 0
+        self._newer: dict[str | None, Events | set[int]] = {}  # by id: its events, or hashes of its data
+        self._older: dict[str | None, Events | set[int]] = {}
+        self._newer_events = self._newer_bytes = 0
 
     def drop_repeats(self, events: Events) -> Events:
         if not any(events.has_id):
             return events
         if self._resumed_at is None and all(events.has_id):
-            by_id: dict[str | None, Events | tuple[int, ...]] = dict.fromkeys(events.id, events)
+            by_id: dict[str | None, Events | set[int]] = dict.fromkeys(events.id, events)
             are_new = self._newer.keys().isdisjoint(by_id) and self._older.keys().isdisjoint(by_id)
             if are_new and len(by_id) == len(events.id):
                 self._newer_bytes += events.data.nbytes + events.event.nbytes
                 self._newer.update(by_id if self._newer_bytes <= _MAX_KEPT_BYTES // 2 else _hashes(events))
-                self._forget_oldest()
+                self._forget_oldest(len(by_id))
                 return events
         each = zip(events.id, events.has_id, map(hash, events.records), strict=True)
         return events.filter([not has_id or self._is_new(id, hash_) for id, has_id, hash_ in each])
@@ -271,24 +307,27 @@ class AnyIds:
         known = self._known_hashes(id)
         if hash_ in known:
             return False
-        self._newer[id] = (*known, hash_)
-        self._forget_oldest()
+        known.add(hash_)
+        self._newer[id] = known
+        self._forget_oldest(1)
         return True
 
-    def _known_hashes(self, id: str | None) -> tuple[int, ...]:
+    def _known_hashes(self, id: str | None) -> set[int]:
         memory = self._newer if id in self._newer else self._older
-        if isinstance(known := memory.get(id, ()), Events):
-            memory.update(hashes := _hashes(known))
-            return hashes[id]
-        return known
+        known = memory.get(id)
+        if isinstance(known, Events):
+            memory.update(_hashes(known))
+            known = memory[id]
+        return known if isinstance(known, set) else set()
 
-    def _forget_oldest(self) -> None:
-        if len(self._newer) >= _MAX_KEPT_IDS // 2:
-            self._older, self._newer, self._newer_bytes = self._newer, {}, 0
+    def _forget_oldest(self, added: int) -> None:
+        self._newer_events += added
+        if self._newer_events >= _MAX_KEPT_EVENTS // 2:
+            self._older, self._newer, self._newer_events, self._newer_bytes = self._newer, {}, 0, 0
 
 
-def _hashes(events: Events) -> dict[str | None, tuple[int, ...]]:
-    return {id: (hash(data),) for id, data in zip(events.id, events.records, strict=True)}
+def _hashes(events: Events) -> dict[str | None, set[int]]:
+    return {id: {hash(data)} for id, data in zip(events.id, events.records, strict=True)}
 
 
 class SequenceIds:
@@ -318,8 +357,9 @@ class SequenceIds:
 
 
 def _parse_number(id: str | None) -> int:
-    if id is None or not (id.isascii() and id.isdigit()):
-        raise ValueError(f"the id of an event is {id!r}; with ids=sequence it must be an integer")
+    if id is None or not (id.isascii() and id.isdigit()) or len(id) > _MAX_DIGITS:
+        excerpt = None if id is None else id[:_MAX_DIGITS]
+        raise ValueError(f"the id of an event is {excerpt!r}; with ids=sequence it must be an integer")
     return int(id)
 
 
@@ -339,12 +379,16 @@ REPEAT_FILTERS: dict[str, type[AnyIds] | type[SequenceIds] | type[FreeIds]] = {
 }
 
 
+_MAX_SEEN = 1000
+
+
 class TimestampIds:
     """Makes ids that contain timestamps, as Wikimedia's do, safe to resume after. Other ids pass unchanged.
 
     Events of the same millisecond share such an id, and a server that resumes after it leaves out those that
     were not yet sent. So the server is asked for the millisecond before, and the events of the last one that
-    have arrived, remembered by hash and part of the cursor, are dropped.
+    have arrived, remembered by hash and part of the cursor, are dropped. So that cursors stay small, at most
+    1,000 events are remembered; of a millisecond with more, some would be repeated.
 
     >>> ids = TimestampIds(None)
     >>> id = '[{"topic":"a","partition":0,"timestamp":71}]'
@@ -359,7 +403,8 @@ class TimestampIds:
 
     def __init__(self, since: Any) -> None:
         self._times = _parse_times(cursor_id(since))  # by topic
-        self._seen: dict[str, list[str]] = dict(since["seen"]) if _has_seen(since) else {}  # hashes by topic
+        seen = since["seen"] if _has_seen(since) else {}
+        self._seen = {topic: dict.fromkeys(hashes) for topic, hashes in seen.items()}  # by topic, in order
         self._last_topics: list[str] = []  # those of the last event
 
     @property
@@ -375,7 +420,9 @@ class TimestampIds:
 
     def cursor(self, id: str | None) -> Any:
         """The cursor to save after the event with this id."""
-        return {"id": id, "seen": self._seen} if self._seen and _parse_times(id) else id
+        if not self._seen or not _parse_times(id):
+            return id
+        return {"id": id, "seen": {topic: list(hashes) for topic, hashes in self._seen.items()}}
 
     def rewind(self, id: str) -> str:
         """The id to send, so that the server resumes after this one and leaves nothing out."""
@@ -393,12 +440,18 @@ class TimestampIds:
             return False
         later = [topic for topic, time in times.items() if time > self._times.get(topic, -1)]
         for topic in later:
-            self._seen[topic] = []
+            self._seen[topic] = {}
         # Without a later time the event has the id of the one before, and so belongs to the same topics.
         self._last_topics = later or self._last_topics or list(times)
         for topic in self._last_topics:
-            self._seen.setdefault(topic, []).append(digest)
+            seen = self._seen.setdefault(topic, {})
+            seen[digest] = None
+            if len(seen) > max(1, _MAX_SEEN // len(self._seen)):
+                del seen[next(iter(seen))]
         self._times |= {topic: times[topic] for topic in later}
+        for topic in self._times.keys() - times.keys():  # a server would not resume these with this id
+            del self._times[topic]
+            self._seen.pop(topic, None)
         return True
 
 
@@ -423,9 +476,11 @@ def _parse_times(id: str | None) -> dict[str, int]:
             for entry in json.loads(id)
             if _has_time(entry)
         }
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return {}
 
 
 def _has_time(entry: Any) -> bool:
-    return isinstance(entry, dict) and type(entry.get("timestamp")) is int and entry["timestamp"] > 0
+    return (
+        isinstance(entry, dict) and type(entry.get("timestamp")) is int and 0 < entry["timestamp"] < 1 << 63
+    )

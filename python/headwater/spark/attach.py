@@ -9,13 +9,17 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from headwater import registry
+from headwater import registry, trust
 from headwater._version import __version__
 from headwater.errors import HeadwaterError
+from headwater.references import SparkNeeded
 from headwater.spark.jar import verified_jar
+from headwater.spark.placeholder import is_placeholder, placeholder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +27,17 @@ if TYPE_CHECKING:
     from headwater.runtime.host import Host
     from headwater.spark.py4j import Driver
 
-__all__ = ["attach", "connect", "current", "is_classic", "use_driver"]
+__all__ = [
+    "USE_CLASSIC",
+    "attach",
+    "connect",
+    "current",
+    "is_attached",
+    "is_classic",
+    "not_in_connect",
+    "use_driver",
+    "without_error_log",
+]
 
 _log = logging.getLogger("headwater")
 _attached: WeakSet[SparkSession] = WeakSet()
@@ -41,6 +55,8 @@ def attach(spark: SparkSession) -> SparkSession:
     >>> print(hw.attach(spark) is spark)
     True
     """
+    if is_placeholder(spark):
+        return spark
     kind = type(spark).__module__
     if not kind.startswith("pyspark.sql."):
         raise TypeError(f"attach() takes a SparkSession, not {spark!r} of type {type(spark).__qualname__}")
@@ -58,9 +74,29 @@ def attach(spark: SparkSession) -> SparkSession:
     return spark
 
 
+def is_attached(spark: SparkSession) -> bool:
+    """Whether `attach` was called with this session."""
+    with _attaching:
+        return spark in _attached
+
+
 def is_classic(spark: SparkSession) -> bool:
     """Whether this process drives the session's JVM itself, without a Connect server."""
     return not type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def not_in_connect(name: str) -> str:
+    """What is wrong if a source in Python is read in a Connect session."""
+    return (
+        f"source '{name}' is written in Python and runs in the driver process, but this is a Spark Connect "
+        "session, whose driver is a server"
+    )
+
+
+USE_CLASSIC = (
+    "use a classic session, as hw.session() creates without SPARK_REMOTE. Sources that run in the JVM, such "
+    "as random_alpha, also work in a Connect session"
+)
 
 
 def _check_running(spark: SparkSession) -> None:
@@ -127,25 +163,34 @@ def _attach_connect(spark: SparkSession) -> str:
 def _connect_version(spark: SparkSession) -> str | None:
     """The version of the jar in a Connect session, or None. Only SQL can call into the JVM there."""
     from pyspark.errors import AnalysisException
-    from pyspark.logger import PySparkLogger
 
-    # PySpark logs every failed query with its whole stack, but here a failure only means "no jar". The logger
-    # has to be obtained from PySpark: one made by `logging` lacks methods that PySpark calls.
-    log = PySparkLogger.getLogger("SQLQueryContextLogger")
-    log.addFilter(_is_not_ours)
     try:
-        row = spark.sql("SELECT java_method('headwater.Version', 'current') AS version").first()
+        with without_error_log("headwater.Version"):
+            row = spark.sql("SELECT java_method('headwater.Version', 'current') AS version").first()
     except AnalysisException as error:
         if "UNEXPECTED_CLASS_TYPE" in (error.getCondition() or ""):
             return None
         raise
-    finally:
-        log.removeFilter(_is_not_ours)
     return None if row is None else str(row["version"])
 
 
-def _is_not_ours(record: logging.LogRecord) -> bool:
-    return "headwater.Version" not in record.getMessage()
+@contextmanager
+def without_error_log(text: str) -> Iterator[None]:
+    """PySpark logs every failed query with its whole stack. In this block, not those with that text.
+
+    The logger has to be obtained from PySpark: one made by `logging` lacks methods that PySpark calls.
+    """
+    from pyspark.logger import PySparkLogger
+
+    def is_wanted(record: logging.LogRecord) -> bool:
+        return text not in record.getMessage()
+
+    log = PySparkLogger.getLogger("SQLQueryContextLogger")
+    log.addFilter(is_wanted)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_wanted)
 
 
 def _check_version(jar_version: str, origin: str) -> None:
@@ -192,10 +237,16 @@ def use_driver(driver: Driver) -> None:
         if _driver is not None and _driver.is_gone:
             _host = None  # it belongs to another JVM, which may still run
         _driver = driver
+        trust.use(driver.trust())
     connect()  # for the built-in sources, whose formats are in the jar
     registry.subscribe(_register)  # without our lock: who defines a source has the registry's, and takes ours
     for name in registry.all_sources():
         _register(name)
+    for name in registry.plugin_names() - registry.all_sources().keys():
+        try:
+            _register(name)
+        except ValueError as error:  # the name is taken, which is no reason not to attach
+            _log.warning("format(%r) is not available: %s", name, error)
 
 
 def connect() -> None:
@@ -206,6 +257,8 @@ def connect() -> None:
     global _host
     with _lock:
         if _driver is None or _driver.is_gone:
+            if placeholder() is not None:
+                raise SparkNeeded
             raise HeadwaterError(
                 "no Spark session is attached", "call hw.session() or hw.attach(spark) first"
             )

@@ -12,7 +12,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,8 +42,13 @@ class CheckResult:
         return f"ok   {self.what}" if self.remedy is None else f"FAIL {self.what} → {self.remedy}"
 
 
-def run_checks() -> Iterator[CheckResult]:
-    """All checks, each after those it depends on. The session is tried only if the others succeed."""
+def run_checks(
+    while_starting: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Iterator[CheckResult]:
+    """All checks, each after those it depends on. The session is tried only if the others succeed.
+
+    `while_starting` returns a context manager that is entered while the session starts.
+    """
     all_ok = True
     for check in (
         _check_java,
@@ -57,7 +63,9 @@ def run_checks() -> Iterator[CheckResult]:
         all_ok = all_ok and result.ok
         yield result
     if all_ok:
-        yield from _check_session()
+        with while_starting():
+            results = list(_check_session())
+        yield from results
     else:
         yield CheckResult("a session was not tried", "fix the failures above, then run this again")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.notebook import HtmlList
 from headwater.spark import attach
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ __all__ = ["feeds"]
 def feeds() -> list[FeedStatus]:
     """The feeds of all queries on Python sources, and those of stopped queries whose threads did not end.
 
-    A partitioned source has one entry, which lists its partitions.
+    A partitioned source has one entry, which lists its partitions. A notebook shows the list as a table.
 
     >>> import headwater as hw
     >>> from headwater.testing import ListSource, RunningStream
@@ -30,8 +31,8 @@ def feeds() -> list[FeedStatus]:
 
     connection = attach.current()
     if connection is None:
-        return []
+        return HtmlList()
     driver, host = connection
     running = host.feeds
     jvm_status = driver.status() if running else {}
-    return [status_of(feed, jvm_status) for feed in running]
+    return HtmlList(status_of(feed, jvm_status) for feed in running)

@@ -8,12 +8,17 @@ only in the class loader of the calling thread.
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import HeadwaterError
 from headwater.runtime.tasks import WorkerPython
+from headwater.trust import Trust
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Driver", "is_stopped", "jvm_started"]
 
 _MUTABLE_LOADER = "org.apache.spark.util.MutableURLClassLoader"
+_SECRET = re.compile(r"[0-9a-f]{64}")
 _USE_OUR_JAR = "start Spark with the jar that `headwater jar` prints instead"
 
 
@@ -42,10 +48,12 @@ class Driver:
 
     def __init__(self, spark: SparkSession) -> None:
         context = spark.sparkContext
+        self._session: Any = spark._jsparkSession
         self._context = context
         self._gateway: Any = context._gateway
         self._jvm: Any = context._jvm
         self._loader = self._base_loader()
+        self._process = os.getpid()
 
     @property
     def scala_version(self) -> str:
@@ -102,16 +110,31 @@ class Driver:
 
     def open_bridge(self, unix: bool) -> dict[str, str]:
         """The `address` where the JVM listens for this process, and the `secret` to present there."""
-        return dict(json.loads(self._bridge().open(unix)))
+        with _without_secrets_in_log():
+            return dict(json.loads(self._bridge().open(unix)))
+
+    def trust(self) -> Trust:
+        """What options of streams may name, as the SparkContext says: no query changes its configuration."""
+        conf: Any = self._context.getConf()
+        return Trust.from_conf(lambda name: conf.get(name) if conf.contains(name) else None)
 
     def register(self, name: str) -> str:
         """Make a source available as `format(name)`. Returns "", or why only format("headwater") works."""
         from pyspark.errors import IllegalArgumentException
 
         try:
-            return str(self._bridge().register(name))
+            return str(self._bridge().register(name, self._session))
         except IllegalArgumentException as error:
             raise ValueError(str(error)) from None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether tasks run in the driver's JVM."""
+        return bool(self._context._jsc.sc().isLocal())
+
+    def row_writer(self, sink: str) -> Any:
+        """A ForeachWriter of Spark that hands rows to a sink of the host."""
+        return self._jvm.headwater.bridge.PythonRowWriter(sink)
 
     def worker_python(self) -> WorkerPython:
         """The Python of Spark's workers. Read anew each time: files may have been added since."""
@@ -129,9 +152,11 @@ class Driver:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the JVM has ended, or this process has started another one."""
+        """Whether the JVM has ended, this process has started another one, or it is a fork of another."""
         from pyspark import SparkContext
 
+        if os.getpid() != self._process:
+            return True
         process = getattr(self._gateway, "proc", None)  # None if the JVM has started this process
         has_ended = process is not None and process.poll() is not None
         return SparkContext._gateway is not self._gateway or has_ended
@@ -161,6 +186,24 @@ class Driver:
                 f"headwater's jar is here, but its classes cannot be loaded: {_java_message(error)}",
                 _USE_OUR_JAR,
             ) from error
+
+
+@contextmanager
+def _without_secrets_in_log() -> Iterator[None]:
+    """py4j logs all that it sends and receives, at level DEBUG."""
+    loggers = [logging.getLogger(f"py4j.{module}") for module in ("clientserver", "java_gateway")]
+    for logger in loggers:
+        logger.addFilter(_mask_secret)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(_mask_secret)
+
+
+def _mask_secret(record: logging.LogRecord) -> bool:
+    record.msg, record.args = _SECRET.sub("***", record.getMessage()), ()
+    return True
 
 
 def _origin(java_class: Any) -> str:

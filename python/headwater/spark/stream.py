@@ -2,28 +2,63 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from difflib import get_close_matches
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from headwater import registry
+from headwater import references, registry
 from headwater.errors import HeadwaterError, shorten
 from headwater.jvm_source import JvmSource
-from headwater.options import COMMON, CommonOption, encode
+from headwater.options import COMMON, CommonOption, encode, snake
 from headwater.source import Source
 from headwater.spark import attach as crossing
-from headwater.spark.attach import attach, is_classic
+from headwater.spark.attach import USE_CLASSIC, attach, is_classic, not_in_connect
+from headwater.spark.kafka import is_kafka, kafka_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["stream"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
+
+def _suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """Adds "did you mean" to the TypeError for an unknown keyword."""
+    keywords = [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    ]
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name not in keywords and name not in ("spark", "source"):
+                raise TypeError(_unknown_keyword(name, keywords))
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _unknown_keyword(name: str, keywords: list[str]) -> str:
+    matches = get_close_matches(snake(name), keywords, 1)
+    hint = f"Did you mean '{matches[0]}'? " if matches else ""
+    return (
+        f"stream() got an unexpected keyword '{name}'. {hint}Its keywords are: {', '.join(keywords)}. "
+        "Options of the source itself are arguments of the source"
+    )
+
+
+@_suggest_keywords
 def stream(
     spark: SparkSession,
-    source: Source | JvmSource,
+    source: Source | JvmSource | str,
     *,
     durability: str | None = None,
     buffer_bytes: int | str | None = None,
@@ -45,10 +80,16 @@ def stream(
     linger: timedelta | str | None = None,
     batch_rows: int | None = None,
     start_cursor: object = None,
+    ack_on: str | None = None,
     start_from: str | datetime | Mapping[str, int] | Mapping[int, int] | None = None,
     min_partitions: int | None = None,
+    call_timeout: timedelta | str | None = None,
 ) -> DataFrame:
     """A streaming DataFrame of `source`. Attaches the session first if needed.
+
+    A string is a reference: the name of a source, `module:name`, `file.py:name`, or a URI such as
+    `sse+https://host/path`, each with options as a query: `?decode=json`. `kafka://broker/topics` is Spark's
+    own connector, with the options of that.
 
     An argument left at None keeps the default of the option with that name (`max_rows_per_trigger` is
     `maxRowsPerTrigger`). Sizes are bytes or a string such as "64m"; durations are a timedelta or a string
@@ -84,13 +125,25 @@ def stream(
         linger,
         batch_rows,
         start_cursor,
+        ack_on,
         start_from,
         min_partitions,
+        call_timeout,
     )
     values = {
         option: argument for option, argument in zip(COMMON, arguments, strict=True) if argument is not None
     }
     stream_options = {option.name: _encode(option, value) for option, value in values.items()}
+    if isinstance(source, str) and is_kafka(source):
+        if values:
+            raise ValueError(
+                f"{next(iter(values)).keyword} is an option of headwater's sources, and Spark's own "
+                "connector reads Kafka: set an option of that in the reference, as in "
+                "?maxOffsetsPerTrigger=1000"
+            )
+        return kafka_stream(spark, source)
+    if isinstance(source, str):
+        source = references.resolve(source).configured()
     if isinstance(source, JvmSource):
         name, options = source.name, source.options
     elif isinstance(source, Source):
@@ -136,12 +189,7 @@ def _hold(spark: SparkSession, source: Source) -> str:
             f'{source!r} has no name: write class {type(source).__name__}(hw.Source, name="…", schema=…)'
         )
     if not is_classic(spark):
-        raise HeadwaterError(
-            f"source '{type(source)._name}' is written in Python and runs in the driver process, but this is "
-            "a Spark Connect session, whose driver is a server",
-            "use a classic session, as hw.session() creates without SPARK_REMOTE. Sources that run in the "
-            "JVM, such as random_alpha, also work in a Connect session",
-        )
+        raise HeadwaterError(not_in_connect(type(source)._name), USE_CLASSIC)
     crossing.connect()
     return registry.hold(source)
 
@@ -153,6 +201,6 @@ def _not_a_source(value: object) -> str:
             f"its options, as in {value.__qualname__}()"
         )
     return (
-        f"stream() takes a configured source such as random_alpha(len=5), not {shorten(value)} of type "
-        f"{type(value).__qualname__}"
+        f"stream() takes a configured source such as random_alpha(len=5), or a reference, not "
+        f"{shorten(value)} of type {type(value).__qualname__}"
     )

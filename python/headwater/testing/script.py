@@ -111,7 +111,7 @@ class ListSource(Source):
                 return
             elif isinstance(item, _Fail):
                 self._script.resume_at.index = index + 1
-                raise item.error or RuntimeError("FAIL in the items of a ListSource")
+                raise RuntimeError("FAIL in the items of a ListSource") if item.error is None else item.error
             else:
                 yield item
         self._wait_for_pause(None)
