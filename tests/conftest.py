@@ -129,7 +129,8 @@ def loads(spark):
     try:
         return spark.readStream.format("random_alpha").option("len", 5).load().columns
     except Exception as error:
-        return "not found" if "DATA_SOURCE_NOT_FOUND" in str(error) else str(error)
+        unknown = "DATA_SOURCE_NOT_FOUND", "headwater is not attached to this session"
+        return "not found" if any(words in str(error) for words in unknown) else str(error)
 
 def jars_of_executors(spark):
     listed = spark.sparkContext._jsc.sc().listJars()
@@ -182,9 +183,13 @@ def no_query_survives(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def sources_end_with_their_test() -> Iterator[None]:
     """Names of sources are one to a process, and which tests share a process differs from run to run."""
-    before = dict(registry._sources)
+    before, schemes = dict(registry._sources), dict(registry._schemes)
     yield
     for name, cls in list(registry._sources.items()):
         if before.get(name) is not cls and not cls.__module__.startswith("headwater.sources."):
             del registry._sources[name]
     registry._sources.update(before)
+    for scheme, cls in list(registry._schemes.items()):
+        if schemes.get(scheme) is not cls and not cls.__module__.startswith("headwater.sources."):
+            del registry._schemes[scheme]
+    registry._schemes.update(schemes)

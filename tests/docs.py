@@ -223,7 +223,7 @@ def isolated(spark: SparkSession | None) -> Iterator[None]:
     environment, path, modules = dict(os.environ), list(sys.path), set(sys.modules)
     logger = logging.getLogger()
     logging_state = logger.level, list(logger.handlers)
-    sources = dict(registry._sources)
+    sources, schemes = dict(registry._sources), dict(registry._schemes)
     page_session = _become_default(spark.newSession()) if spark else None
     try:
         yield
@@ -233,6 +233,8 @@ def isolated(spark: SparkSession | None) -> Iterator[None]:
         if spark is not None and page_session is not None:
             for query in page_session.streams.active:
                 query.stop()
+            for table in page_session.catalog.listTables():  # sessions share the catalog
+                page_session.sql(f"DROP {'VIEW' if table.isTemporary else 'TABLE'} {table.name}")
             _become_default(spark)
         os.chdir(folder)
         for file in folder.iterdir():
@@ -244,6 +246,8 @@ def isolated(spark: SparkSession | None) -> Iterator[None]:
         logger.level, logger.handlers[:] = logging_state
         registry._sources.clear()
         registry._sources.update(sources)
+        registry._schemes.clear()
+        registry._schemes.update(schemes)
 
 
 def _forget(folder: Path, modules: set[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -33,6 +34,14 @@ QUICK_START = (
 
 T = TypeVar("T")
 Run = Callable[..., Any]
+
+
+def fork() -> int:
+    """Forks the process of a test. Objects of py4j that the child collected would be gone for its parent."""
+    child = os.fork()
+    if child == 0:
+        gc.disable()
+    return child
 
 
 def package_version() -> str:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.errors import BadRowError
+from headwater.errors import BadRowError, explain
 from headwater.rows.converter import Converter
 from headwater.schema import struct_type
 
@@ -41,6 +41,33 @@ def test_a_long_value_is_abbreviated() -> None:
     with pytest.raises(BadRowError) as caught:
         converted([hw.BadRow(b"x" * 10_000, "too long")], "fail")
     assert len(str(caught.value)) < 150
+
+
+HOSTILE = "\x1b]0;title\x07 \x9b31m \u202egnp \u2066 \ud800\x00!"
+ESCAPED = r"\x1b]0;title\x07 \x9b31m \u202egnp \u2066 \ud800\x00!"
+
+
+class Titled:
+    def __repr__(self) -> str:
+        return HOSTILE
+
+
+@pytest.mark.parametrize("value", [HOSTILE, [HOSTILE], Titled()], ids=["text", "list", "repr"])
+def test_a_bad_row_is_shown_without_control_characters(value: Any) -> None:
+    """Which could change the title or the colours of a terminal, or the direction of its text."""
+    rows = [hw.BadRow(value, f"because {HOSTILE}")]
+    with pytest.raises(BadRowError) as raised:
+        converted(rows, "fail")
+    assert f"because {ESCAPED}" in str(raised.value)
+    assert str(raised.value).count(ESCAPED) == 2
+    assert str(raised.value).isprintable()
+
+
+def test_the_error_of_a_source_is_shown_without_control_characters() -> None:
+    message = explain(ValueError(f"first {HOSTILE}\nsecond\t{HOSTILE}"), [])
+    assert message.startswith(f"ValueError: first {ESCAPED}")
+    assert f"\nsecond\t{ESCAPED}" in message
+    assert message.replace("\n", "").replace("\t", "").isprintable()
 
 
 def test_drop_leaves_a_bad_row_out_even_if_it_has_a_row() -> None:
@@ -127,7 +154,7 @@ def test_a_query_fails_with_the_bad_row_after_the_rows_before_it(stream: Stream)
     query = stream(bad_rows_many())
     failure = query.failure()
     assert "BadRowError: row 1: no JSON (found: b'{')" in failure
-    assert "Set the option onBadRow to drop or to null" in failure
+    assert "Set the option onBadRow to drop, null or keep" in failure
 
 
 @pytest.mark.parametrize(

@@ -19,19 +19,22 @@ import pytest
 from headwater.backoff import RESTARTS, Backoff
 from headwater.runtime.protocol import (
     REQUESTS,
+    AcknowledgeRequest,
     Address,
     AfterRequest,
-    DurableRequest,
+    CommittedRequest,
     FeedRequest,
     LoadRequest,
     PositionsRequest,
     Reply,
+    RowRequest,
     StartFrom,
+    StatusRequest,
     StopRequest,
     WatchRequest,
     parse_request,
 )
-from headwater.runtime.threads import Deadline, FeedStopped, join_or_interrupt
+from headwater.runtime.threads import AuthorThread, Deadline, FeedStopped, join_or_interrupt
 from headwater.source import Shard
 
 FEED = {
@@ -52,6 +55,7 @@ FEED = {
 WATCH = {
     **FEED,
     "failOnDataLoss": False,
+    "callTimeoutMs": 1500,
     "startFrom": {"kind": "at", "time": "2026-01-01T00:00:00Z"},
     "known": ["a"],
 }
@@ -79,11 +83,20 @@ def test_every_kind_of_request_is_parsed_from_its_fields() -> None:
     requests = {
         "load": (parsed("load", source="letters", options={}), LoadRequest("letters", {}, None)),
         "open": (parsed("open", **FEED), FeedRequest(**feed)),
-        "durable": (parsed("durable", feed="7.1", cursor="[3]"), DurableRequest("7.1", [3])),
+        "acknowledge": (parsed("acknowledge", feed="7.1", cursor="[3]"), AcknowledgeRequest("7.1", [3])),
+        "status": (parsed("status", feed="7.1", version=2), StatusRequest("7.1", 2)),
+        "committed": (parsed("committed", feed="7", offsets={"a": 5}), CommittedRequest("7", {"a": 5})),
         "watch": (
             parsed("watch", **WATCH),
-            WatchRequest(**feed, fail_on_data_loss=False, start_from=start_from, known=frozenset({"a"})),
+            WatchRequest(
+                **feed,
+                fail_on_data_loss=False,
+                call_timeout=1.5,
+                start_from=start_from,
+                known=frozenset({"a"}),
+            ),
         ),
+        "row": (parsed("row", sink="0", row='{"n": 1}'), RowRequest("0", '{"n": 1}')),
         "positions": (parsed("positions", feed="7", version=4), PositionsRequest("7", 4)),
         "after": (parsed("after", feed="7", wanted={"a": [5, 10]}), AfterRequest("7", {"a": (5, 10)})),
     }
@@ -102,7 +115,9 @@ def test_optional_fields_have_defaults() -> None:
 
 
 def test_an_unknown_request_is_an_error_that_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"unknown request 'halt'; known are load, open, durable, watch"):
+    with pytest.raises(
+        ValueError, match=r"unknown request 'halt'; known are load, open, acknowledge, status"
+    ):
         parsed("halt")
 
 
@@ -192,7 +207,7 @@ def test_a_thread_that_does_not_end_is_interrupted() -> None:
             except FeedStopped:
                 interrupted.set()
 
-    thread = threading.Thread(target=catching, daemon=True)
+    thread = AuthorThread(catching, "catching")
     thread.start()
     assert join_or_interrupt([thread], Deadline.after(3))
     assert interrupted.is_set()
@@ -205,7 +220,7 @@ def test_a_thread_in_a_blocking_call_is_not_waited_for_after_the_deadline() -> N
         with suppress(FeedStopped):
             stop.wait()
 
-    thread = threading.Thread(target=blocking, daemon=True)
+    thread = AuthorThread(blocking, "blocking")
     thread.start()
     assert not join_or_interrupt([thread], Deadline.after(0.1))
     stop.set()

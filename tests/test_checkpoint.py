@@ -13,7 +13,6 @@ import signal
 import struct
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +21,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from log_writer import GOLDEN, RUN, Folder, commit, frame, offset, segment
+from log_writer import GOLDEN, RUN, Folder, checksum, commit, frame, manifest, offset, segment
 from processes import running, wait_until
 from pyspark.sql import SparkSession
 
-RELEASED = GOLDEN.parent / "checkpoints-0.1"
+RELEASED = GOLDEN / "checkpoints-0.1"
+
+both_formats = pytest.mark.parametrize("version", [1, 2])
 
 Headwater = Callable[..., tuple[int, str, str]]
 
@@ -198,7 +199,7 @@ def test_show_says_all_of_a_log_in_json(folder: Folder, headwater: Headwater) ->
 
 def test_verify_says_in_json_what_it_says_in_text(folder: Folder, headwater: Headwater) -> None:
     sound(folder)
-    file = folder.put(1, segment(6, [frame(6, group=True), b"hwfr"], number=1))
+    file = folder.put(1, segment(6, [frame(6, group=True), b"hwf2"], number=1))
     status, out, _ = headwater("verify", folder.path, "--json")
     report = json.loads(out)
     (log,) = report.pop("logs")
@@ -210,12 +211,14 @@ def test_verify_says_in_json_what_it_says_in_text(folder: Folder, headwater: Hea
     assert (log["segments"], log["frames"], log["rows"]) == (2, 4, 6)
 
 
-def test_the_golden_log_is_read_to_exactly_what_it_says(folder: Folder, read_log: ReadLog) -> None:
-    shutil.copytree(GOLDEN, folder.log)
+@pytest.mark.parametrize("name", ["log-v1", "log-v2", "log-v1-and-v2"])
+def test_a_golden_log_is_read_to_exactly_what_it_says(folder: Folder, name: str, read_log: ReadLog) -> None:
+    shutil.copytree(GOLDEN / name, folder.log)
     log = read_log(folder)
     assert log.findings == []
     source = log.source
-    assert (source["source"], source["run"], source["epoch"], source["shards"]) == ("letters", RUN, 1, 2)
+    epoch = 2 if name == "log-v1-and-v2" else 1
+    assert (source["source"], source["run"], source["epoch"], source["shards"]) == ("letters", RUN, epoch, 2)
     assert log.ranges == [(0, 11)]
     assert (log.rows, log.waiting, log.committed) == (12, 4, 7)
     assert log.cursors == {"0": {"id": 14}, "1": "b-5"}
@@ -248,16 +251,16 @@ def everything(folder: Path) -> dict[Path, Any]:
 # Torn tails
 
 
-def test_a_group_that_is_cut_anywhere_is_a_torn_tail(folder: Folder, read_log: ReadLog) -> None:
-    folder.manifest()
-    before = segment(0, [frame(0, 2, group=True, cursor=1)])
-    group = [frame(2, 3, group=True, cursor=4), frame(5, 1, cursor=5)]
-    whole = before + b"".join(group)
-    for cut in range(len(before), len(whole) + 1):
+@both_formats
+def test_a_group_that_is_cut_anywhere_is_a_torn_tail(folder: Folder, version: int, read_log: ReadLog) -> None:
+    folder.manifest(version=version)
+    frames = [frame(0, 2, group=True, cursor=1), frame(2, 3, group=True, cursor=4), frame(5, 1, cursor=5)]
+    ends = tuple(len(segment(0, frames[:count], version=version)) for count in (1, 2, 3))
+    whole = segment(0, frames, version=version)
+    for cut in range(ends[0], len(whole) + 1):
         folder.put(0, whole[:cut])
         log = read_log(folder)
-        has_first = cut >= len(before + group[0])
-        ends = (len(before), len(before + group[0]), len(whole))
+        has_first = cut >= ends[1]
         assert kinds(log) == ([] if cut in ends else ["torn"]), cut
         assert log.ranges == [(0, 5 if cut == len(whole) else 4 if has_first else 1)]
         assert log.cursors == {"0": 5 if cut == len(whole) else 4 if has_first else 1}
@@ -265,10 +268,13 @@ def test_a_group_that_is_cut_anywhere_is_a_torn_tail(folder: Folder, read_log: R
             assert log.findings[0].at == (ends[1] if has_first else ends[0])
 
 
-def test_a_header_that_is_cut_anywhere_is_a_torn_tail_of_the_log(folder: Folder, read_log: ReadLog) -> None:
-    folder.manifest()
+@both_formats
+def test_a_header_that_is_cut_anywhere_is_a_torn_tail_of_the_log(
+    folder: Folder, version: int, read_log: ReadLog
+) -> None:
+    folder.manifest(version=version)
     folder.put(0, segment(0, [frame(0, 2, group=True, cursor=1)]))
-    whole = segment(2, number=1)
+    whole = segment(2, number=1, version=version)
     for cut in range(len(whole) + 1):
         folder.put(1, whole[:cut])
         log = read_log(folder)
@@ -298,7 +304,7 @@ def test_an_empty_segment_is_damage_where_rows_are_missing_without_it(
 def test_a_torn_tail_is_mentioned_and_no_damage(folder: Folder, headwater: Headwater) -> None:
     folder.manifest()
     head = segment(0, [frame(0, 2, group=True)])
-    file = folder.put(0, head + frame(2, group=True)[:-1])
+    file = folder.put(0, segment(0, [frame(0, 2, group=True), frame(2, group=True)])[:-1])
     status, out, _ = headwater("verify", folder.path)
     assert status == 0
     report = f"torn tail: {file.name} at byte {len(head)}: the file ends within the payload of a frame"
@@ -343,18 +349,22 @@ def test_a_group_that_was_written_again_into_the_next_segment_counts_once(
     assert [one["rows"] for one in log.segments] == [2, 4]
 
 
-def test_rows_that_look_like_a_frame_behind_a_torn_tail_are_taken_for_one(
-    folder: Folder, read_log: ReadLog
+@both_formats
+def test_a_frame_in_the_text_of_a_row_is_never_read_behind_a_torn_tail(
+    folder: Folder, version: int, read_log: ReadLog
 ) -> None:
-    """As recovery does: format 1 cannot tell them apart. A log that is read by a source has such rows."""
-    folder.manifest()
-    within = frame(2, 1, payload=frame(7, group=True))
-    folder.put(0, segment(0, [frame(0, 2, group=True), b"x" * 60, within]))
+    """Format 1 cannot tell it from a frame that was durable, so that is reported as damage."""
+    folder.manifest(version=version)
+    forged = frame(2, 1, group=True, cursor="forged")
+    text = b"".join(forged.at(0, of, key="f" * 32) for of in (1, 2))
+    data = segment(0, [frame(0, 2, group=True, cursor=1)], version=version) + bytes(60)
+    text += b"".join(forged.at(len(data) + len(text), of, key="f" * 32) for of in (1, 2))
+    folder.put(0, data + text)
     log = read_log(folder)
-    assert (kinds(log), lost(log), log.ranges) == (["damage"], [(2, 6)], [(0, 1), (7, 7)])
-    folder.put(
-        0, segment(0, [frame(0, 2, group=True), frame(2, 1, group=True, payload=frame(7, group=True))])
-    )
+    expected = ["damage"] if version == 1 else ["torn"]
+    assert (kinds(log), log.ranges, log.cursors) == (expected, [(0, 1)], {"0": 1})
+    whole = [frame(0, 2, group=True, cursor=1), frame(2, 1, group=True, payload=text)]
+    folder.put(0, segment(0, whole, version=version))
     log = read_log(folder)  # in a valid frame they are rows
     assert (kinds(log), log.ranges) == ([], [(0, 2)])
 
@@ -362,17 +372,14 @@ def test_rows_that_look_like_a_frame_behind_a_torn_tail_are_taken_for_one(
 # Damage
 
 
+@both_formats
 def test_every_bit_that_is_flipped_is_damage_or_in_the_last_group_a_torn_tail(
-    folder: Folder, read_log: ReadLog
+    folder: Folder, version: int, read_log: ReadLog
 ) -> None:
-    folder.manifest()
-    safe = segment(
-        0,
-        [frame(0, 2, group=True, cursor=1), frame(2, 1, more=True), frame(3, 1), commit(1)],
-        cursors={"1": 9},
-    )
-    last = [frame(4, 2, group=True, cursor=5), frame(6, 1)]
-    data = safe + b"".join(last)
+    folder.manifest(version=version)
+    frames = [frame(0, 2, group=True, cursor=1), frame(2, 1, more=True), frame(3, 1), commit(1)]
+    frames += [frame(4, 2, group=True, cursor=5), frame(6, 1)]
+    safe, last, data = (segment(0, frames[:count], cursors={"1": 9}, version=version) for count in (4, 5, 6))
     for bit in range(8 * len(data)):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
@@ -381,13 +388,16 @@ def test_every_bit_that_is_flipped_is_damage_or_in_the_last_group_a_torn_tail(
         expected = "damage" if bit // 8 < len(safe) else "torn"
         assert kinds(log) == [expected], f"bit {bit % 8} of byte {bit // 8}"
         if expected == "torn":
-            assert log.ranges == [(0, 5 if bit // 8 >= len(safe + last[0]) else 3)]
+            assert log.ranges == [(0, 5 if bit // 8 >= len(last) else 3)]
 
 
-def test_every_bit_that_is_flipped_in_an_earlier_segment_is_damage(folder: Folder, read_log: ReadLog) -> None:
-    folder.manifest()
+@both_formats
+def test_every_bit_that_is_flipped_in_an_earlier_segment_is_damage(
+    folder: Folder, version: int, read_log: ReadLog
+) -> None:
+    folder.manifest(version=version)
     folder.put(1, segment(4, [frame(4, group=True)], number=1))
-    data = segment(0, [frame(0, 3, group=True, cursor=2), frame(3, 1)])
+    data = segment(0, [frame(0, 3, group=True, cursor=2), frame(3, 1)], version=version)
     for bit in range(8 * len(data)):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
@@ -399,10 +409,10 @@ def test_every_bit_that_is_flipped_in_an_earlier_segment_is_damage(folder: Folde
 
 def test_damage_is_told_with_file_position_and_lost_rows(folder: Folder, headwater: Headwater) -> None:
     folder.manifest()
-    head = segment(0, [frame(0, 2, group=True)])
-    broken = bytearray(frame(2, 3, group=True))
-    broken[-1] ^= 1
-    file = folder.put(0, head + broken + frame(5, 2, group=True))
+    frames = [frame(0, 2, group=True), frame(2, 3, group=True), frame(5, 2, group=True)]
+    head, middle, whole = (bytearray(segment(0, frames[:count])) for count in (1, 2, 3))
+    whole[len(middle) - 1] ^= 1
+    file = folder.put(0, whole)
     status, out, _ = headwater("verify", folder.path)
     assert status == 1
     assert out.splitlines()[0].startswith(
@@ -478,7 +488,7 @@ def test_a_segment_under_another_name_is_damage(folder: Folder, read_log: ReadLo
 def test_of_a_segment_whose_header_is_damaged_no_row_counts(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
     folder.put(0, segment(0, [frame(0, 2, group=True)]))
-    data = segment(2, [frame(2, 3, group=True), frame(5, 1, group=True)])
+    data = segment(2, [frame(2, 3, group=True), frame(5, 1, group=True)], number=1)
     folder.put(1, data[:20] + b"x" + data[21:])
     log = read_log(folder)
     assert (kinds(log), lost(log), log.ranges) == (["damage"], [(2, None)], [(0, 1)])
@@ -489,11 +499,11 @@ def test_of_a_segment_whose_header_is_damaged_no_row_counts(folder: Folder, read
 
 def test_a_newer_format_is_not_taken_for_a_torn_tail(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
-    folder.put(0, b"HWLOG\0\0\2" + segment(0)[8:])
+    folder.put(0, b"HWLOG\0\0\3" + segment(0)[8:])
     (finding,) = read_log(folder).findings
     assert (finding.kind, finding.what) == (
         "damage",
-        "it has format version 2, this headwater reads version 1",
+        "it has format version 3, this headwater reads versions 1 to 2",
     )
 
 
@@ -507,7 +517,9 @@ def test_a_manifest_that_is_missing_or_garbage_is_damage(
         "{",
         "[]",
         "7",
+        '{"v":3}',
         '{"v":2}',
+        manifest().decode().replace('"shards":1', '"shards":2'),
         '{"v":1,"source":3}',
         "[" * 100000,
         '{"v":1e999}',
@@ -518,6 +530,61 @@ def test_a_manifest_that_is_missing_or_garbage_is_damage(
         assert kinds(read_log(folder)) == ["damage"], text[:20]
     assert headwater("verify", folder.path)[0] == 1
     assert "letters (sources/0)" in headwater("show", folder.path)[1]  # a segment knows its source
+
+
+def test_every_bit_that_is_flipped_in_a_manifest_is_damage(folder: Folder, headwater: Headwater) -> None:
+    folder.put(0, segment(0, [frame(0, group=True)]))
+    path = folder.manifest()
+    data = path.read_bytes()
+    for index in range(len(data)):
+        flipped = bytearray(data)
+        flipped[index] ^= 1 << index % 8
+        path.write_bytes(flipped)
+        status, out, _ = headwater("verify", folder.path)
+        assert status == 1, index
+        assert f"damage: {path.name} at byte 0: the manifest cannot be read" in out
+
+
+def test_rows_that_were_durable_by_the_manifest_and_are_gone_are_damage(
+    folder: Folder, headwater: Headwater, read_log: ReadLog
+) -> None:
+    path = folder.manifest(next=9)
+    folder.put(0, segment(0, [frame(0, 4, group=True)]))
+    log = read_log(folder)
+    assert (kinds(log), lost(log), log.findings[0].file) == (["damage"], [(4, 8)], path.name)
+    assert (
+        "rows up to 8 were durable when the manifest was written; rows 4 to 8 are lost"
+        in headwater("verify", folder.path)[1]
+    )
+
+
+def test_a_file_that_no_start_has_written_is_ignored(folder: Folder, read_log: ReadLog) -> None:
+    folder.manifest()
+    folder.put(0, segment(0, [frame(0, 4, group=True)]))
+    folder.put(0, b"not a segment", epoch=99999999)
+    log = read_log(folder)
+    assert (kinds(log), log.ranges) == (["ignored"], [(0, 3)])
+    assert log.findings[0].what == "it is not a segment of this log: no start has reached its epoch"
+
+
+def test_a_log_of_both_formats_is_one_log(folder: Folder, read_log: ReadLog) -> None:
+    folder.manifest(2)
+    folder.put(0, segment(0, [frame(0, 3, group=True, cursor=2), commit(1)], version=1))
+    new = [frame(3, 2, group=True, cursor=4), frame(5, 0, group=True)]
+    folder.put(0, segment(3, new, epoch=2, cursors={"0": 2}), epoch=2)
+    log = read_log(folder)
+    assert (log.findings, log.ranges, log.cursors, log.committed) == ([], [(0, 4)], {"0": 4}, 1)
+
+
+def test_a_torn_tail_is_damage_if_the_manifest_shows_that_rows_followed(
+    folder: Folder, read_log: ReadLog
+) -> None:
+    folder.put(0, segment(0, [frame(0, 4, group=True), frame(4, 2, group=True)])[:-1])
+    folder.manifest(next=4)
+    assert kinds(read_log(folder)) == ["torn"]
+    folder.manifest(next=6)
+    log = read_log(folder)
+    assert (kinds(log), lost(log), log.ranges) == (["damage"], [(4, None)], [(0, 3)])
 
 
 # What does not count, and what counts
@@ -585,7 +652,7 @@ def test_what_is_broken_behind_a_takeover_loses_nothing(folder: Folder, read_log
 
 def test_a_cursor_alone_moves_the_cursor_and_no_row(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest(shards=2)
-    alone = [frame(2, 0, cursor={"id": 7}), frame(2, 0, cursor=None, note=b'{"shard":1,"cursor":null}')]
+    alone = [frame(2, 0, cursor={"id": 7}), frame(2, 0, cursor=None, shard=1, note=b"null")]
     folder.put(0, segment(0, [frame(0, 2, group=True, cursor={"id": 1}), *alone, frame(2, 1)]))
     log = read_log(folder)
     assert (log.findings, log.ranges) == ([], [(0, 2)])
@@ -615,11 +682,11 @@ def test_a_length_that_is_garbage_is_reported(
 
 def test_a_header_of_4_gb_is_reported(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
-    file = folder.put(0, b"HWLOG\0\0\1" + struct.pack("<II", 2**32 - 1, 0) + b"x" * 100)
+    file = folder.put(0, b"HWLOG\0\0\2" + struct.pack("<II", 2**32 - 1, 0) + b"x" * 100)
     assert kinds(read_log(folder)) == ["torn"]
     os.truncate(file, 80 << 20)  # with holes, and as long as a header of 70 MiB says
     with file.open("r+b") as opened:
-        opened.write(b"HWLOG\0\0\1" + struct.pack("<II", 70 << 20, 0))
+        opened.write(b"HWLOG\0\0\2" + struct.pack("<II", 70 << 20, 0))
     (finding,) = read_log(folder).findings
     assert finding.what == "its header has a length of 73400320 bytes, more than the limit of 33554432"
 
@@ -642,12 +709,25 @@ def test_a_large_payload_is_verified(folder: Folder, read_log: ReadLog) -> None:
 @pytest.mark.parametrize(
     "note", [b"x", b"{}", b"[]", b'{"shard":"0","cursor":1}', b'{"shard":0}', b"[" * 9999]
 )
-def test_a_note_that_is_not_understood_is_damage(folder: Folder, note: bytes, read_log: ReadLog) -> None:
+def test_a_note_of_format_1_that_is_not_understood_is_damage(
+    folder: Folder, note: bytes, read_log: ReadLog
+) -> None:
     """Its CRC is right, so no write was torn."""
+    folder.manifest()
+    folder.put(0, segment(0, [frame(0, group=True), frame(1, note=note)], version=1))
+    log = read_log(folder)
+    assert (kinds(log), lost(log)) == (["damage"], [(1, None)])
+
+
+@pytest.mark.parametrize("note", [b"x", b"{", b"1 2", b"[" * 99999])
+def test_a_cursor_with_which_no_segment_can_begin_is_damage(
+    folder: Folder, note: bytes, read_log: ReadLog
+) -> None:
     folder.manifest()
     folder.put(0, segment(0, [frame(0, group=True), frame(1, note=note)]))
     log = read_log(folder)
-    assert (kinds(log), lost(log)) == (["damage"], [(1, None)])
+    assert (kinds(log), lost(log)) == (["damage"], [None])
+    assert log.findings[0].what.startswith("a cursor cannot be read: ")
 
 
 quick = settings(
@@ -863,11 +943,11 @@ def test_a_file_that_cannot_be_read_is_named(folder: Folder, headwater: Headwate
     (file := folder.log / "00000001-000000000002.segment").mkdir()
     status, _, err = headwater("verify", folder.path)
     assert status == 1
-    assert err.startswith(f"headwater: {file} cannot be read: Is a directory. Fix: ")
+    assert err.startswith(f"headwater: {file} cannot be read: Not a regular file. Fix: ")
     (file := folder.path / "offsets" / "2").mkdir()
     status, _, err = headwater("show", folder.path)
     assert status == 1
-    assert err.startswith(f"headwater: {file} cannot be read: Is a directory. Fix: ")
+    assert err.startswith(f"headwater: {file} cannot be read: Not a regular file. Fix: ")
 
 
 def test_a_schema_is_shown_as_it_is_written_in_ddl(folder: Folder, headwater: Headwater) -> None:
@@ -888,14 +968,15 @@ def test_a_schema_is_shown_as_it_is_written_in_ddl(folder: Folder, headwater: He
 
 
 def test_the_golden_log_is_shown_within_a_checkpoint(folder: Folder, headwater: Headwater) -> None:
-    shutil.copytree(GOLDEN, folder.log)
+    shutil.copytree(GOLDEN / "log-v2", folder.log)
     assert headwater("verify", folder.path)[0] == 0
     assert 'of shard 1: "b-5"' in headwater("show", folder.path)[1]
 
 
 def test_control_characters_are_escaped_in_text(folder: Folder, headwater: Headwater) -> None:
     folder.manifest(source="bad\x1b[31m\n")
-    folder.put(0, segment(0, [frame(0, group=True, cursor="a\x1b\u200b\U0001f600é")]))
+    frames = [frame(0, group=True, cursor="a\x1b\u200b\U0001f600é")]
+    folder.put(0, segment(0, frames, source="bad\x1b[31m\n"))
     out = headwater("show", folder.path)[1]
     assert "\x1b" not in out
     assert r"source      bad\x1b[31m\n (sources/0)" in out
@@ -913,10 +994,10 @@ def test_a_header_above_32_mib_is_damage(
     folder: Folder, headwater: Headwater, above: int, status: int
 ) -> None:
     folder.manifest()
-    cursors = {"0": "x" * (15 << 20), "1": "x" * (15 << 20), "2": ""}
-    (length,) = struct.unpack_from("<I", segment(0, cursors=cursors), 8)
-    cursors["2"] = "x" * ((32 << 20) + above - length)
-    folder.put(0, segment(0, [frame(0, 2, group=True)], cursors=cursors))
+    half = "x" * (16 << 20)
+    (length,) = struct.unpack_from("<I", segment(0, padding=["", half[:-1000]]), 8)
+    padding = ["x" * ((32 << 20) + above - length), half[:-1000]]
+    folder.put(0, segment(0, [frame(0, 2, group=True)], padding=padding))
     assert headwater("verify", folder.path)[0] == status
 
 
@@ -925,7 +1006,7 @@ def test_a_cursor_above_16_mib_is_not_read(
     folder: Folder, read_log: ReadLog, above: int, damaged: bool
 ) -> None:
     folder.manifest()
-    note = b'{"shard":0,"cursor":"%s"}' % (b"x" * ((16 << 20) + above - len(b'{"shard":0,"cursor":""}')))
+    note = b'"%s"' % (b"x" * ((16 << 20) + above - 2))
     folder.put(0, segment(0, [frame(0, 2, group=True, note=note), frame(2, 1, group=True)]))
     log = read_log(folder)
     assert (kinds(log), lost(log)) == ((["damage"], [(0, 1)]) if damaged else ([], []))
@@ -933,9 +1014,10 @@ def test_a_cursor_above_16_mib_is_not_read(
 
 def test_a_reserved_byte_that_is_not_zero_is_damage(folder: Folder, read_log: ReadLog) -> None:
     folder.manifest()
-    strange = bytearray(frame(0, 2, group=True))
-    strange[11] = 1
-    strange[4:8] = struct.pack("<I", zlib.crc32(strange[8:40]))
+    at = len(segment(0))
+    strange = bytearray(frame(0, 2, group=True).at(at))
+    strange[15] = 1
+    strange[4:12] = checksum(bytes(strange[12:60]), at)
     folder.put(0, segment(0, [bytes(strange), frame(2, group=True)]))
     assert lost(read_log(folder)) == [(0, 1)]
 
@@ -1150,6 +1232,20 @@ def test_the_command_prints_the_report_and_nothing_else(folder: Folder, headwate
             assert (done.returncode, done.stdout, done.stderr) == headwater(verb, folder.path, *options)
 
 
+@pytest.mark.parametrize("evil", ["\x1b]0;title\x07", "\x9b31m", "\u202e\u2066\u200b", "\r"], ids=ascii)
+def test_nothing_in_a_checkpoint_reaches_the_terminal_unescaped(folder: Folder, evil: str) -> None:
+    folder.manifest(source=f"letters{evil}", schema=f'{{"a": "{ascii(evil)[1:-1]}"}}')
+    folder.put(0, segment(0, [frame(0, group=True, cursor=evil)]))
+    (folder.path / "sources" / f"1{evil}").mkdir()
+    folder.offset(0, f"{{{evil}", evil)
+    for verb in ("show", "verify"):
+        done = command(verb, folder.path)
+        assert done.stdout
+        assert all(line.isprintable() for line in done.stdout.split("\n"))
+        failed = command(verb, folder.path / f"nowhere{evil}")
+        assert failed.stderr.rstrip("\n").isprintable()
+
+
 def test_the_report_goes_to_a_standard_output_that_is_redirected_in_python(folder: Folder) -> None:
     """As in a notebook, where the output of a child process is not shown."""
     sound(folder)
@@ -1229,7 +1325,7 @@ def test_ctrl_c_ends_the_command_and_its_jvm(folder: Folder, tmp_path: Path) -> 
         (child,) = process.until("a JVM", lambda: children.read_text().split())
         os.killpg(process.popen.pid, signal.SIGINT)
         assert process.exit_code(30) == 130
-        assert process.output == ""
+        assert process.output == "headwater: interrupted\n"
     commandline = Path(f"/proc/{child}/cmdline")  # empty once it is dead, until somebody waits for it
     wait_until(lambda: not commandline.exists() or not commandline.read_bytes(), lambda: f"{child} lives")
 

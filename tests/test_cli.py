@@ -263,7 +263,7 @@ def test_describe_reports_unknown_sources(clean_env: dict[str, str], tmp_path: P
     assert f"resumable   no\ndefined in  feeds:Wide ({tmp_path}/feeds.py:12)\n" in done.stdout
     for target, message in (
         ("feeds:lettres", "there is no source 'lettres' in feeds; its sources are: letters, wide. Fix: "),
-        ("letters", "there is no built-in source 'letters'; the built-in sources are: "),
+        ("letters", "there is no source 'letters'; the sources are: "),
     ):
         failed = headwater("describe", target, env=clean_env, cwd=tmp_path)
         assert (failed.returncode, failed.stdout) == (1, "")

@@ -69,3 +69,14 @@ def test_a_python_source_is_refused_early_with_what_does_work(bare_server: str, 
         assert part in said["stream"]
     assert "No Python process is attached" in said["format"]
     assert "Connect" in said["format"]
+
+
+def test_load_explains_a_format_that_the_server_does_not_know(bare_server: str, tmp_path: Path) -> None:
+    said = read(bare_server, "formats", tmp_path)
+    assert "'random_alpha' is a source of headwater, and headwater is not attached" in said["unattached"]
+    assert said["random_alpha"] == "loaded", "an option is missing, which comes up later"
+    assert "(did you mean 'random_alpha'?)" in said["random_alfa"]
+    assert "is written in Python" in said["connect_letters"]
+    assert "(did you mean 'connect_letters'?)" in said["connect_leters"]
+    assert said["nothing_like_it"] == "loaded", "the server is not asked"
+    assert "DATA_SOURCE_NOT_FOUND" not in (tmp_path / "client.log").read_text()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from growth import assert_linear
 
 import headwater as hw
 from headwater.decode import decoder
@@ -40,7 +41,7 @@ def read(schema: str, record: str | bytes) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("xml",), "decode='xml' is unknown; it must be text, binary, json, or a function"),
+        (("xml",), "decode='xml' is unknown; it must be text, binary, json, csv, msgpack, or a function"),
         (("json",), "decode='json' needs a schema"),
         (("json:loads",), "decode='json:loads' needs a schema"),
         (("text", "a STRING"), "decode='text' takes no schema; its only column is 'data'"),
@@ -420,6 +421,60 @@ def test_records_of_many_megabytes_are_decoded() -> None:
     long = "x" * (20 << 20)
     table = decoder("json", "a STRING").rows([json.dumps({"a": long}).encode()] * 3)
     assert [len(text) for text in table["a"].to_pylist()] == [len(long)] * 3
+
+
+@pytest.mark.parametrize("sizes", [[33], [33, 1, 33], [1, 33, 1], [40, 40, 40]])
+def test_a_record_of_more_than_32_megabytes_is_decoded_once(
+    sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a byte for each kilobyte: the limit of one pyarrow call is set to 32 KB."""
+    monkeypatch.setattr("headwater.decode.json._GROUP_BYTES", 32 << 10)
+    values = ["x" * (size << 10) for size in sizes]
+    table = decoder("json", "s STRING").rows([json.dumps({"s": value}).encode() for value in values])
+    assert table.column("s").to_pylist() == values
+
+
+HOSTILE: dict[str, Any] = {
+    "an unclosed string of escaped quotes": lambda n: b'{"s": "' + b"[" * 600 + b'\\"' * n,
+    "an unclosed string of escaped brackets": lambda n: b'{"s": "' + b'\\"[{' * n,
+    "a string that ends with a backslash": lambda n: b'{"s": "' + b"[{" * n + b"\\",
+    "quotes": lambda n: b"{" + b'"' * n + b"[" * 600,
+    "open brackets": lambda n: b"[" * n,
+    "open objects": lambda n: b'{"s":' * n + b"}",
+    "brackets in a string": lambda n: b'{"s": "' + b"[{" * n + b'"}',
+    "duplicate names": lambda n: b"{" + b",".join(b'"%d":1' % (i // 2) for i in range(n)) + b"}",
+    "a decimal that does not end": lambda n: b'{"d": "' + b"1" * n + b'x"}',
+    "a decimal with many points": lambda n: b'{"d": "' + b"1." * n + b'"}',
+    "a number of many digits": lambda n: b'{"f": ' + b"1" * n + b".5e-7}",
+    "exponents": lambda n: b'{"z": "' + b":1e" * n + b'"}',
+    "a time that does not end": lambda n: b'{"t": "' + b"2024-05-31T" * n + b'"}',
+    "escaped surrogates": lambda n: b'{"s": "' + rb"\ud800" * n + b'"}',
+}
+
+
+@pytest.mark.parametrize("record", HOSTILE)
+@pytest.mark.parametrize(
+    "schema", ["s STRING, f DOUBLE", "s STRING, d DECIMAL(8, 2), t TIMESTAMP, m MAP<STRING, INT>"]
+)
+def test_a_record_takes_time_that_grows_with_its_size(record: str, schema: str) -> None:
+    records = decoder("json", schema)
+    assert_linear(lambda size: records.rows([HOSTILE[record](size)]), 5_000)
+
+
+@pytest.mark.parametrize(
+    ("levels", "in_string", "is_deep"),
+    [(500, "", False), (501, "", True), (499, r"\\[\"[{", False), (501, r"\\", True)],
+)
+def test_brackets_count_as_levels_only_outside_of_strings(levels: int, in_string: str, is_deep: bool) -> None:
+    strings = f'"{in_string}",' * 600
+    text = f'{{"a": [{strings} "[[[["], "n": 7, "z": {"[" * (levels - 1)}{"]" * (levels - 1)}}}'
+    (row,) = _rows(decoder("json", "n INT").rows([text.encode()]))
+    assert isinstance(row, hw.BadRow) is is_deep
+    assert not is_deep or "nested more than 500 levels deep" in row.reason
+
+
+def _rows(rows: Any) -> list[Any]:
+    return rows if isinstance(rows, list) else list(rows.to_pylist())
 
 
 def test_input_that_crashes_pyarrow_does_not_reach_it() -> None:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
+import os
+import pty
 import re
+import struct
+import subprocess
 import sys
+import termios
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +90,99 @@ def test_the_demo_fails_when_the_table_is_not_what_was_made(
         status = demo.Demo(tmp_path, sim)._summary(before=0, missed=0, total=made)
     assert status == (1 if said else 0)
     assert f"{said or 'lost 0, repeated 0, invented 0'}\n" in capsys.readouterr().out
+
+
+class Terminal:
+    """Shows what was written to it: text that wraps, and the two commands with which the demo moves."""
+
+    def __init__(self, columns: int) -> None:
+        self.lines = [""]
+        self._columns = columns
+        self._row = 0
+
+    def write(self, output: str) -> None:
+        for command, count, text in re.findall(r"(\x1b\[(\d*)[AJ])|([^\x1b])", output):
+            if command.endswith("A"):
+                self._row -= int(count)
+                assert self._row >= 0
+            elif command:
+                del self.lines[self._row :]
+                self.lines.append("")
+            elif text == "\n" or (text != "\r" and len(self.lines[self._row]) == self._columns):
+                self._row += 1
+                self.lines[self._row :] = [text.strip("\n")]
+            elif text != "\r":
+                self.lines[self._row] += text
+
+
+DRAWN = """
+screen = demo.Screen()
+screen.say("Spark starts")
+for batch in range(3):
+    screen.draw([f"batch {batch}", *(f"row {n} " + "x" * 100 for n in range(5))])
+screen.say("SIGKILL")
+screen.draw([])
+for batch in range(3, 6):
+    screen.draw([f"batch {batch}", *(f"row {n} " + "x" * 100 for n in range(40))])
+screen.say("result  lost 0, repeated 0, invented 0")
+"""
+
+
+def draw(stdout: int, **env: str) -> None:
+    script = f"import sys; sys.path.insert(0, {str(DEMO.parent)!r}); import demo\n{DRAWN}"
+    size_of_the_runner = ("COLUMNS", "LINES")
+    inherited = {name: value for name, value in os.environ.items() if name not in size_of_the_runner}
+    subprocess.run([sys.executable, "-c", script], stdout=stdout, env={**inherited, **env}, check=True)
+
+
+def test_on_a_terminal_a_table_is_drawn_over_the_one_before_and_the_last_lines_stay() -> None:
+    """Lines that are too long for the terminal, and tables that are too high for it, are cut."""
+    columns, rows = 60, 12
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+    with os.fdopen(ours, "rb", buffering=0) as output:
+        chunks: list[bytes] = []
+        reader = threading.Thread(target=lambda: chunks.extend(read_all(output)), daemon=True)
+        reader.start()
+        draw(theirs)
+        os.close(theirs)
+        reader.join(60)
+    terminal = Terminal(columns)
+    terminal.write(b"".join(chunks).decode())
+    assert all(len(line) <= columns for line in terminal.lines)
+    shown = [line.rstrip("x").rstrip() for line in terminal.lines if line]
+    assert shown == [
+        "Spark starts",
+        "batch 2",
+        *(f"row {n}" for n in range(5)),
+        "SIGKILL",
+        "batch 5",
+        *(f"row {n}" for n in range(rows - 3)),
+        "result  lost 0, repeated 0, invented 0",
+    ]
+
+
+def read_all(terminal: Any) -> Iterator[bytes]:
+    with suppress(OSError):  # EIO: the other end was closed
+        while chunk := terminal.read(4096):
+            yield chunk
+
+
+def test_in_a_pipe_nothing_is_drawn_over(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w") as out:
+        draw(out.fileno())
+    text = (tmp_path / "out").read_text()
+    assert "\x1b" not in text
+    assert "x" * 100 in text
+    assert text.splitlines()[0] == "Spark starts"
+    assert text.endswith("\nresult  lost 0, repeated 0, invented 0\n\n")
+
+
+@pytest.mark.parametrize("batch", [0, 1_234])
+def test_the_table_fits_into_80_columns(demo: Any, batch: int) -> None:
+    rows = [
+        {"window": f"2024-05-31 12:00:{n}0", "country": "us", "rsvps": 99_999, "keys": []} for n in range(6)
+    ]
+    words = [{"first": "Q", "words": 999_999, "like": "abcde"}]
+    lines = demo.tables({"rows": rows, "batch": batch}, {"rows": words, "batch": batch})
+    assert max(map(len, lines)) <= 80

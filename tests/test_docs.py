@@ -374,7 +374,9 @@ def test_the_wiki_lists_the_metrics_of_partitions(spark_session: SparkSession, t
     writer = hw.stream(spark_session, OnePartition()).writeStream.format("noop").trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(tmp_path)).start()
     assert query.awaitTermination(90), query.status
-    listed = {"rowsInBatch", "rowsRead", "rowsLost", "waitingRows", *names_in_table("Metrics of partitions")}
+    of_feeds_too = {"rowsInBatch", "rowsRead", "rowsLost", "waitingRows", "rowsPerSecond"}
+    of_feeds_too |= {"state", "restarts", "badRows"}
+    listed = {*of_feeds_too, *names_in_table("Metrics of partitions")}
     assert listed == set(query.lastProgress["sources"][0]["metrics"])
 
 

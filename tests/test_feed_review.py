@@ -16,16 +16,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from processes import fork
 from processes import wait_until as wait_for
 
 import headwater as hw
-from headwater import registry
+from headwater import registry, trust
 from headwater.errors import explain
 from headwater.rows.converter import Converter
+from headwater.runtime import threads
 from headwater.runtime.batching import BatchEncoder, BatchSender, ItemBuffer
 from headwater.runtime.feed import Feed, ReadLoop
 from headwater.runtime.protocol import Address, FeedRequest
-from headwater.runtime.threads import Deadline, FeedStopped
+from headwater.runtime.threads import AuthorThread, Deadline, FeedStopped
 from headwater.source import Shard
 from headwater.spark import attach as attach_module
 
@@ -350,6 +352,170 @@ def test_a_stop_during_a_restart_closes_the_new_instance(pair: Pair) -> None:
     assert [source.closed for source in instances] == [1, 1]
 
 
+class Cleaning(hw.Source, schema="n LONG"):
+    """Blocks in one way, and cleans up until the test lets it finish. An interrupt would end its loops."""
+
+    def __init__(self) -> None:
+        self.closed, self.finish, self.is_reading = threading.Event(), threading.Event(), threading.Event()
+        self.events: list[str] = []
+
+    def blocking(self) -> Iterator[int]:
+        raise NotImplementedError
+
+    def read(self) -> Iterator[int]:
+        try:
+            self.is_reading.set()
+            yield from self.blocking()
+        finally:
+            self.wait_for_the_test("finally")
+
+    def on_stop(self) -> None:
+        self.wait_for_the_test("on_stop")
+
+    def close(self) -> None:
+        self.closed.set()
+
+    def wait_for_the_test(self, where: str) -> None:
+        self.events.append(f"{where} begins")
+        while not self.finish.is_set():
+            time.sleep(0.001)
+        self.events.append(f"{where} ends")
+
+
+class AtYield(Cleaning):
+    def blocking(self) -> Iterator[int]:
+        while True:
+            yield 1
+
+
+class InPython(Cleaning):
+    def blocking(self) -> Iterator[int]:
+        while True:
+            time.sleep(0.001)
+        yield 1
+
+
+class UntilClose(Cleaning):
+    def blocking(self) -> Iterator[int]:
+        self.closed.wait()
+        yield from ()
+
+
+class Awaiting(Cleaning):
+    async def read(self) -> AsyncIterator[int]:  # type: ignore[override]
+        try:
+            self.is_reading.set()
+            await asyncio.sleep(3600)
+            yield 1
+        finally:
+            self.events.append("finally begins")
+            while not self.finish.is_set():
+                await asyncio.sleep(0.001)
+            self.events.append("finally ends")
+
+
+@pytest.mark.parametrize("cls", [AtYield, InPython, UntilClose, Awaiting], ids=lambda cls: cls.__name__)
+def test_cleanup_is_never_interrupted_and_runs_once(pair: Pair, cls: type[Cleaning]) -> None:
+    source = cls()
+    feed = a_feed(lambda: source, pair[0])
+    JvmEnd(pair[1])
+    feed.start()
+    assert source.is_reading.wait(10)
+    assert feed.stop(Deadline.after(0.5)) == "abandoned"
+    source.finish.set()
+    wait_until(lambda: not feed.is_alive)
+    assert source.events == ["finally begins", "finally ends", "on_stop begins", "on_stop ends"]
+
+
+def test_a_cleanup_that_begins_just_when_it_is_interrupted_still_runs_to_its_end() -> None:
+    """An interrupt is raised some time after it was sent, perhaps when cleanup has begun."""
+    for _ in range(200):
+        began, ended = threading.Event(), threading.Event()
+
+        def work(began: threading.Event = began, ended: threading.Event = ended) -> None:
+            with suppress(FeedStopped):
+                began.set()
+                sum(range(500))
+            thread = threading.current_thread()
+            assert isinstance(thread, AuthorThread)
+            thread.forbid_interrupt()
+            sum(range(2000))
+            ended.set()
+
+        thread = AuthorThread(work, "cleaning-up")
+        thread.start()
+        began.wait()
+        thread.interrupt()
+        thread.join(10)
+        assert ended.is_set()
+
+
+class Deaf(hw.Source, schema="n LONG"):
+    release: threading.Event
+
+    def read(self) -> Iterator[int]:
+        yield 1
+        type(self).release.wait()  # the line that is named
+
+
+class DeafWithClose(Deaf):
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("cls", "remedy"),
+    [(Deaf, "add close(), which has to unblock it"), (DeafWithClose, "close() does not unblock it")],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_feed_that_cannot_be_ended_says_where_it_is_blocked(
+    pair: Pair, caplog: pytest.LogCaptureFixture, cls: type[Deaf], remedy: str
+) -> None:
+    cls.release = threading.Event()
+    jvm = JvmEnd(pair[1])
+    feed = a_feed(cls, pair[0])
+    feed.start()
+    wait_until(lambda: jvm.rows == [1])
+    assert feed.stop(Deadline.after(0.2)) == "abandoned"
+    lines = Path(__file__).read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if "# the line that is named" in text)
+    assert f"read() is blocked at {Path(__file__).name}:{line}; {remedy}" in caplog.text
+    cls.release.set()
+    wait_until(lambda: not feed.is_alive)
+
+
+def test_a_source_that_blocks_when_it_is_made_says_so(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    is_made, release = threading.Event(), threading.Event()
+
+    class Making(hw.Source, schema="n LONG"):
+        def __init__(self) -> None:
+            is_made.set()
+            release.wait()
+
+        def read(self) -> Iterator[int]:
+            yield 1
+
+    feed = a_feed(Making, pair[0])
+    feed.start()
+    assert is_made.wait(10)
+    assert feed.stop(Deadline.after(0.2)) == "abandoned"
+    assert f"is blocked at {Path(__file__).name}:" in caplog.text
+    assert "a source must not wait before its read()" in caplog.text
+    release.set()
+    wait_until(lambda: not feed.is_alive)
+
+
+def test_a_thread_that_has_ended_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ident may be that of another thread by then, in which nothing may be raised."""
+    thread = AuthorThread(lambda: None, "review")
+    thread.start()
+    thread.join()
+    interrupted: list[int] = []
+    monkeypatch.setattr(threads, "_set_async_exception", lambda ident, _: interrupted.append(ident))
+    thread.interrupt()
+    assert interrupted == []
+
+
 def test_a_source_can_be_defined_while_a_session_is_attached(monkeypatch: pytest.MonkeyPatch) -> None:
     """Defining takes the registry's lock, then that of `attach`: attaching must not take them in reverse."""
     defining, proceed = threading.Event(), threading.Event()
@@ -359,6 +525,9 @@ def test_a_source_can_be_defined_while_a_session_is_attached(monkeypatch: pytest
 
         def register(self, name: str) -> str:
             return ""
+
+        def trust(self) -> trust.Trust:
+            return trust.current
 
     def define() -> None:
         hw.source("n LONG", name="review_defined")(lambda: iter(()))
@@ -419,7 +588,7 @@ def test_the_exit_of_a_forked_process_does_not_disconnect_feeds(pair: Pair) -> N
     host = Host.__new__(Host)
     host._lock, host._process = threading.Lock(), os.getpid()
     host._feeds = {"f": feed}
-    child = os.fork()
+    child = fork()
     if child == 0:
         host._disconnect_all()
         os._exit(0)
@@ -428,3 +597,144 @@ def test_the_exit_of_a_forked_process_does_not_disconnect_feeds(pair: Pair) -> N
     sender.flush()
     wait_until(lambda: jvm.rows == [1])
     sender.close()
+
+
+class Forking(hw.Source, schema="n LONG"):
+    """Forks between its rows. The child goes on in one of several ways; its parent waits for it."""
+
+    def __init__(self, way: str, folder: str) -> None:
+        self._way = way
+        self._folder = Path(folder)
+
+    def read(self) -> Iterator[Any]:
+        yield 1
+        child = fork()
+        if child == 0:
+            yield from self._go_on()
+            return
+        self._note(f"exit {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
+        yield 2
+
+    def _go_on(self) -> Iterator[Any]:
+        if self._way == "yield":
+            while True:
+                yield 3
+        if self._way == "yield a table":
+            yield pa.table({"n": [3] * 10_000})
+        if self._way == "raise":
+            raise ValueError("in the child")
+
+    def on_failure(self, error: BaseException) -> None:
+        self._note("failure")
+
+    def close(self) -> None:
+        self._note("close")
+
+    def _note(self, what: str) -> None:
+        (self._folder / f"{os.getpid()} {what}").touch()
+
+
+class AsyncForking(Forking):
+    async def read(self) -> AsyncIterator[Any]:  # type: ignore[override]
+        for item in super().read():
+            await asyncio.sleep(0)
+            yield item
+
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+
+
+@forks
+@pytest.mark.parametrize("source", [Forking, AsyncForking])
+@pytest.mark.parametrize("way", ["yield", "yield a table", "raise", "return"])
+def test_a_forked_child_that_goes_on_reading_is_ended_and_sends_nothing(
+    pair: Pair, tmp_path: Path, source: Any, way: str
+) -> None:
+    feed, jvm = a_feed(lambda: source(way, str(tmp_path)), pair[0]), JvmEnd(pair[1])
+    feed.start()
+    assert jvm.ended.wait(30)
+    assert (jvm.rows, jvm.failure) == ([1, 2], "")
+    assert feed.stop(soon()) == "stopped"
+    assert {note.name for note in tmp_path.iterdir()} == {f"{os.getpid()} exit 1", f"{os.getpid()} close"}
+
+
+@forks
+def test_a_forked_child_has_no_copy_of_the_connections(pair: Pair) -> None:
+    from headwater.runtime.protocol import ControlConnection
+
+    sender, jvm = a_sender(pair[0]), JvmEnd(pair[1])
+    ours, theirs = socket.socketpair()
+
+    class Connected(Address):
+        def connect(self, role: str) -> socket.socket:
+            return ours
+
+    control = ControlConnection(Connected("unix:none", "none"), lambda request, reply: None, lambda: None)
+    numbers = [pair[0].fileno(), ours.fileno()]
+    with sender._sending:  # another thread may hold it when the process forks
+        child = fork()
+        if child == 0:
+            status = 0
+            for number in numbers:
+                with suppress(OSError):
+                    os.write(number, b"from the child")
+                    status = 1
+            with suppress(FeedStopped):
+                sender.flush()
+                sender.close()
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    sender.add((1,))
+    sender.flush()
+    wait_until(lambda: jvm.rows == [1])
+    theirs.close()
+    wait_until(lambda: not control.is_alive)
+
+
+@forks
+def test_in_a_forked_child_the_driver_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source that is defined there would connect to the JVM, in the place of its parent."""
+    from pyspark import SparkContext
+
+    from headwater.spark.py4j import Driver
+
+    driver = Driver.__new__(Driver)
+    driver._process, driver._gateway = os.getpid(), type("Gateway", (), {"proc": None})()
+    monkeypatch.setattr(SparkContext, "_gateway", driver._gateway)
+    assert not driver.is_gone
+    child = fork()
+    if child == 0:
+        os._exit(0 if driver.is_gone else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+class Empty(Scripted):
+    """Falsy, as a container without items is."""
+
+    def __init__(self) -> None:
+        self.acknowledged: list[Any] = []
+
+    def __len__(self) -> int:
+        return 0
+
+    def read(self) -> Iterator[Any]:
+        yield 1
+
+    def ack(self, cursor: Any) -> None:
+        self.acknowledged.append(cursor)
+
+
+def test_a_source_that_is_falsy_is_made_once_and_acknowledged(pair: Pair) -> None:
+    sources: list[Empty] = []
+
+    def make() -> Empty:
+        sources.append(Empty())
+        return sources[-1]
+
+    feed, jvm = a_feed(make, pair[0]), JvmEnd(pair[1])
+    feed.start()
+    assert jvm.ended.wait(10)
+    feed.acknowledge("end")
+    wait_until(lambda: sources[0].acknowledged == ["end"])
+    assert feed.stop(soon()) == "stopped"
+    assert (jvm.rows, len(sources)) == ([1], 1)

@@ -133,6 +133,14 @@ def test_each_built_in_source_in_python_has_its_format_in_the_jar(spark_session:
     hw.attach(spark_session)
     written = [made._name for made in built_in() if is_class(made)]
     assert set(written) == registry._BUILT_IN
+    options: dict[str, dict[str, str]] = {
+        "mqtt": {"url": "mqtts://127.0.0.1:1", "topics": "a", "clientId": "c"},
+        "webhook": {},
+        "websocket": {"url": "wss://127.0.0.1:1"},
+        "redis": {"url": "redis://127.0.0.1:1"},
+        "redis_group": {"url": "redis://127.0.0.1:1", "streams": "a", "group": "g"},
+        "tail": {"path": "a.log"},
+    }
     for name in written:
-        stream = spark_session.readStream.format(name).option("url", "http://127.0.0.1:1/").load()
-        assert stream.isStreaming
+        required = options.get(name, {"url": "http://127.0.0.1:1/"})
+        assert spark_session.readStream.format(name).options(**required).load().isStreaming

@@ -1,7 +1,7 @@
 """`headwater.http` against real sockets: what is retried and when, what is refused, what close() ends.
 
-Imports two private classes: the chunk decoder, to split its input anywhere, and the socket, to know when a
-connect has begun.
+Imports private classes: the decoders of chunks and of compressed bodies, to split their input anywhere, and
+the socket, to know when a connect has begun and to stand for networks that are not there.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import logging
 import random
+import re
 import socket
 import threading
 import tracemalloc
@@ -22,13 +23,17 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from growth import assert_linear
 from http_server import Exchange, certificate, chunked, serving
 from processes import wait_until
 
 import headwater as hw
 from headwater.http import Connection, Http, HttpError, Request
+from headwater.http.address import address_kind
 from headwater.http.chunked import ChunkDecoder
+from headwater.http.compressed import Decompressor
 from headwater.http.transport import CurrentSocket
+from headwater.sources import meetup_rsvp, ndjson, sse
 
 SOON = timedelta(milliseconds=1)
 SECOND = timedelta(seconds=1)
@@ -40,8 +45,10 @@ def http(url: str, **options: Any) -> Http:
 
 def first(client: Http) -> Connection:
     """The first connection. It ends with its iterator, which is therefore kept."""
-    client.kept = client.connections()  # type: ignore[attr-defined]
-    return next(client.kept)  # type: ignore[attr-defined,no-any-return]
+    connections = client.connections()
+    connection = next(connections)
+    connection.kept = connections  # type: ignore[attr-defined]
+    return connection
 
 
 def body(client: Http) -> bytes:
@@ -183,14 +190,19 @@ def test_a_redirect_is_followed_with_headers_while_the_origin_is_the_same(code: 
     ]
 
 
+def elsewhere(exchange: Exchange) -> None:
+    """Redirects to another origin: the same server by another name."""
+    exchange.respond(302, Location=f"http://localhost:{exchange.socket.getsockname()[1]}/stream")
+
+
 def test_headers_never_go_to_another_origin() -> None:
-    with serving(hello) as other, serving(redirect(other.url)) as server:
+    with serving(elsewhere, hello) as server:
         client = http(server.url, headers=hw.Secret("Authorization: Bearer hush\nX-Key: hush"))
         request = Request(headers={"Last-Event-ID": "7"})
         assert b"".join(next(client.connections(lambda: request)).chunks()) == b"hello"
     assert "authorization" in server.requests[0].headers
-    assert "hush" not in str(other.requests[0].headers)
-    assert other.requests[0].headers["last-event-id"] == "7"
+    assert "hush" not in str(server.requests[1].headers)
+    assert server.requests[1].headers["last-event-id"] == "7"
 
 
 def test_each_connection_begins_at_the_url_itself() -> None:
@@ -211,6 +223,187 @@ def test_a_redirect_is_checked_like_the_url(to: str) -> None:
     ):
         first(http(server.url))
     assert "hush" not in str(raised.value)
+
+
+class Network:
+    """Names with addresses anywhere; every connection ends at one server of this machine."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, names: dict[str, str]) -> None:
+        self.names, self.port, self.reached = names, 0, list[str]()
+        self._getaddrinfo, self._connect = socket.getaddrinfo, CurrentSocket._connect
+        monkeypatch.setattr(socket, "getaddrinfo", self.look_up)
+        monkeypatch.setattr(CurrentSocket, "_connect", lambda *args: self.connect(*args))
+
+    def look_up(self, host: str, port: int, *args: Any, **options: Any) -> Any:
+        return self._getaddrinfo(self.names.get(host, host), port, *args, **options)
+
+    def connect(self, current: CurrentSocket, sock: socket.socket, address: Any, timeout: float) -> None:
+        self.reached.append(f"{address[0]}:{address[1]}")
+        if sock.family == socket.AF_INET6:
+            raise OSError("not IPv6")
+        self._connect(current, sock, ("127.0.0.1", self.port), timeout)
+
+
+INNER = {
+    "private": "10.0.0.1",
+    "carrier": "100.100.100.200",
+    "metadata": "169.254.169.254",
+    "local": "127.0.0.1",
+    "any": "0.0.0.0",
+    "unique": "fd00:ec2::254",
+    "link": "fe80::1",
+    "mapped": "::ffff:10.0.0.1",
+    "translated": "64:ff9b::a9fe:a9fe",
+    "tunnel": "2002:a00:1::",
+}
+
+
+@pytest.mark.parametrize(
+    "to", [*INNER, *(f"[{ip}]" if ":" in ip else ip for ip in INNER.values()), "2130706433"]
+)
+def test_a_redirect_from_outside_to_an_inner_address_is_refused(
+    to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its address where the connection is made, so that no name and no second look-up can hide it."""
+    network = Network(monkeypatch, {**INNER, "outside": "93.184.216.34"})
+    with serving(redirect(f"http://{to}/latest")) as server:
+        network.port = int(server.url.rpartition(":")[2].partition("/")[0])
+        with pytest.raises(HttpError, match=r"the redirect to .* is refused: it leads to a .* address"):
+            first(http("http://outside/", allow_http=True))
+    assert network.reached == ["93.184.216.34:80"]
+
+
+@pytest.mark.parametrize(
+    ("url", "to", "followed"),
+    [
+        ("http://private/", "http://10.9.9.9:81/", True),
+        ("http://private/", "http://outside/", True),
+        ("http://private/", "http://local/", False),
+        ("http://private/", "http://metadata/", False),
+        ("http://local:81/", "http://localhost:81/", True),
+        ("http://local:81/", "http://127.0.0.2:82/", False),
+        ("http://local/", "http://private/", False),
+        ("http://metadata/", "http://169.254.1.1/", True),
+        ("http://metadata/", "http://169.254.1.1:81/", False),
+        ("http://outside/", "http://outside:81/", True),
+    ],
+)
+def test_a_redirect_to_an_inner_address_is_followed_only_from_there(
+    url: str, to: str, followed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = Network(monkeypatch, {**INNER, "outside": "93.184.216.34"})
+    with serving(redirect(to), hello) as server:
+        network.port = int(server.url.rpartition(":")[2].partition("/")[0])
+        if followed:
+            assert body(http(url, allow_http=True)) == b"hello"
+        else:
+            with pytest.raises(HttpError, match="is refused"):
+                first(http(url, allow_http=True))
+    assert len(server.requests) == 1 + followed
+
+
+def test_a_name_that_moves_inside_between_two_requests_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network(monkeypatch, {"outside": "93.184.216.34"})
+
+    def moving(exchange: Exchange) -> None:
+        network.names["outside"] = "10.0.0.1"
+        exchange.respond(302, Location="/other")
+
+    with serving(moving) as server:
+        network.port = int(server.url.rpartition(":")[2].partition("/")[0])
+        with pytest.raises(HttpError, match="a private address"):
+            first(http("http://outside/", allow_http=True))
+
+
+@pytest.mark.parametrize(
+    ("to", "followed"),
+    [("http://other/", True), ("http://10.0.0.1/", False), ("http://localhost/", False)],
+)
+def test_a_proxy_is_reached_wherever_it_is_and_inner_addresses_are_refused_as_written(
+    to: str, followed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proxy looks names up, so their addresses are not known here."""
+    with serving(redirect(to), hello) as server:
+        monkeypatch.setenv("http_proxy", server.url)
+        monkeypatch.setenv("no_proxy", "")
+        if followed:
+            assert body(http("http://outside/", allow_http=True)) == b"hello"
+        else:
+            with pytest.raises(HttpError, match="is refused"):
+                first(http("http://outside/", allow_http=True))
+
+
+@pytest.mark.parametrize(
+    ("host", "kind"),
+    [
+        ("8.8.8.8", "public"),
+        ("2606:4700::1111", "public"),
+        ("::ffff:8.8.8.8", "public"),
+        ("example.org", "public"),
+        ("172.16.0.1", "private"),
+        ("192.168.1.1", "private"),
+        ("224.0.0.1", "private"),
+        ("fec0::1", "private"),
+        ("fe80::1%eth0", "link-local"),
+        ("::1", "loopback"),
+        ("::", "loopback"),
+        ("::ffff:127.0.0.1", "loopback"),
+        ("LOCALHOST.", "loopback"),
+    ],
+)
+def test_kinds_of_addresses(host: str, kind: str) -> None:
+    assert address_kind(host) == kind
+
+
+@pytest.mark.parametrize("character", ["\x9b", "\x85", "\xa0", "\xad"])
+def test_a_redirect_with_unprintable_characters_is_refused(character: str) -> None:
+    def handler(exchange: Exchange) -> None:
+        exchange.send(b"HTTP/1.1 302 There\r\nLocation: /" + character.encode("latin-1") + b"\r\n\r\n")
+
+    with serving(handler) as server, pytest.raises(HttpError, match="is refused") as raised:
+        first(http(server.url))
+    assert str(raised.value).isprintable()
+
+
+def test_a_cursor_of_another_origin_is_refused() -> None:
+    """Otherwise whoever sends a redirect would get what is read there."""
+    with serving(elsewhere, hello, hello) as server:
+        connections = http(server.url).connections()
+        with pytest.raises(
+            HttpError, match=r"redirects to another origin, http://localhost.* as option 'url'"
+        ):
+            next(connections).check_cursor("7")
+        next(connections).check_cursor("7")
+
+
+@pytest.mark.parametrize(
+    ("text", "in_query", "in_header"),
+    [
+        ("Grüße 🌍", True, True),
+        ("x" * 8192, True, True),
+        ("x" * 8193, False, False),
+        ("\ud800", False, False),
+        (" x", True, False),
+        ("x\t", True, False),
+        ("a\rb", True, False),
+        ("a\nb: c", True, False),
+        ("a\x00b", True, False),
+        ("a\x9bb", True, False),
+    ],
+)
+def test_a_cursor_that_cannot_be_sent_is_refused_before_it_is_saved(
+    text: str, in_query: bool, in_header: bool
+) -> None:
+    with serving(hello) as server:
+        connection = first(http(server.url))
+    for header, accepted in ((False, in_query), (True, in_header)):
+        if accepted:
+            connection.check_cursor(text, header=header)
+        else:
+            with pytest.raises(HttpError, match="contains a cursor that") as raised:
+                connection.check_cursor(text, header=header)
+            assert str(raised.value).isprintable()
+            assert len(str(raised.value)) < 200
 
 
 def test_endless_redirects_are_an_error() -> None:
@@ -254,6 +447,46 @@ def test_an_excerpt_of_the_body_does_not_contain_what_was_sent() -> None:
     ):
         first(http(server.url, headers=hw.Secret("Authorization: Bearer hush-hush")))
     assert "hush" not in str(raised.value)
+
+
+def test_an_excerpt_of_the_body_is_shown_without_control_characters() -> None:
+    text = "\x1b[31mred\x1b[0m \x9b31m \u202egnp\x07\n\tnext"
+    with serving(lambda e: e.respond(400, text.encode())) as server, pytest.raises(HttpError) as raised:
+        first(http(server.url))
+    assert str(raised.value).endswith(r": \x1b[31mred\x1b[0m \x9b31m \u202egnp\x07 next")
+
+
+@pytest.mark.parametrize("code", [403, 503])
+@pytest.mark.parametrize("drips", [False, True])
+def test_a_status_counts_even_if_its_body_stalls(
+    code: int, drips: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("headwater.http.client._EXCERPT_SECONDS", 0.3)
+
+    def stall(exchange: Exchange) -> None:
+        exchange.send_headers(code, Content_Length="100000000")
+        exchange.send(b"busy now")
+        while drips and not exchange.closing.wait(0.02):
+            exchange.send(b".")
+        exchange.hang()
+
+    with serving(stall, hello) as server:
+        if code == 503:
+            assert body(http(server.url)) == b"hello"
+            assert "responds with status 503: busy now" in caplog.text
+        else:
+            with pytest.raises(HttpError, match="responds with status 403: busy now"):
+                first(http(server.url))
+
+
+def test_of_the_body_of_an_error_only_the_beginning_is_read() -> None:
+    def endless(exchange: Exchange) -> None:
+        exchange.send_headers(503, Transfer_Encoding="chunked")
+        while not exchange.closing.is_set():
+            exchange.send(chunked(b"x" * 65536))
+
+    with serving(endless, hello) as server:
+        assert body(http(server.url)) == b"hello"
 
 
 @pytest.mark.parametrize("code", [408, 425, 429, 500, 502, 503, 504])
@@ -309,7 +542,13 @@ def test_a_connection_that_received_something_resets_the_pauses(monkeypatch: pyt
         ("Thu, 01 Jan 1970 00:00:30 GMT", 20),
         ("Thu, 01 Jan 1970 00:00:01 GMT", 0),
         ("86400", 600),
+        ("9" * 5000, 600),
+        ("-5", 1),
+        ("\xb2", 1),
+        ("Thu, 01 Jan 999999 00:00:01 GMT", 1),
         ("x", 1),
+        ("x" * 60000, 1),
+        (" ,;()" * 10000, 1),
     ],
 )
 def test_retry_after_is_obeyed_up_to_ten_minutes(
@@ -390,9 +629,8 @@ def test_a_half_open_connection_times_out_and_is_retried(silent: str) -> None:
     assert got == (b"somehello" if silent == "within the body" else b"hello")
 
 
-def test_headers_that_drip_for_ever_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_that_drip_for_ever_time_out() -> None:
     """Each byte is in time, all of them together are not."""
-    monkeypatch.setattr("headwater.http.client._CONNECT_SECONDS", 0.2)
 
     def drip(exchange: Exchange) -> None:
         exchange.send(b"HTTP/1.1 200 OK\r\n")
@@ -401,7 +639,8 @@ def test_headers_that_drip_for_ever_time_out(monkeypatch: pytest.MonkeyPatch) ->
 
     with serving(drip, hello) as server:
         begun = monotonic()
-        assert body(http(server.url, idle_timeout=timedelta(milliseconds=300))) == b"hello"
+        limits = {"connect_timeout": 200 * SOON, "idle_timeout": 300 * SOON}
+        assert body(http(server.url, **limits)) == b"hello"
         assert 0.4 < monotonic() - begun < 10
     assert len(server.requests) == 2
 
@@ -485,7 +724,8 @@ def test_a_redirect_from_https_to_http_is_refused(folder: Path, monkeypatch: pyt
     with serving(hello) as plain, serving(redirect(plain.url), tls=context) as server:
         with pytest.raises(HttpError, match="from https to http"):
             first(http(server.url))
-        assert body(http(server.url, allow_http=True)) == b"hello"
+        with pytest.raises(HttpError, match="another port"):  # so this one is allowed
+            first(http(server.url, allow_http=True))
 
 
 def test_http_spoken_to_a_tls_client_fails_at_once() -> None:
@@ -574,35 +814,253 @@ def test_a_body_that_cannot_be_decompressed_is_an_error(encoding: str, why: str)
         body(http(server.url))
 
 
+def packed(packing: str, data: bytes) -> bytes:
+    bare = zlib.compressobj(wbits=-15)
+    return {
+        "gzip": gzip.compress(data),
+        "deflate": zlib.compress(data),
+        "raw deflate": bare.compress(data) + bare.flush(),
+    }[packing]
+
+
+@pytest.mark.parametrize("framing", ["length", "chunks"])
+@pytest.mark.parametrize("packing", ["gzip", "deflate", "raw deflate"])
+@pytest.mark.parametrize("cut", [1, 3, 8, 200])
+def test_compressed_data_that_is_cut_within_a_complete_response_is_requested_again(
+    cut: int, packing: str, framing: str
+) -> None:
+    """As when a proxy has buffered a part of a response and gives it a length of its own."""
+    data = packed(packing, TEXT)
+
+    def respond(exchange: Exchange, data: bytes) -> None:
+        encoding = packing.removeprefix("raw ")
+        if framing == "length":
+            exchange.respond(200, data, Content_Encoding=encoding)
+        else:
+            exchange.stream("x/y", data, Content_Encoding=encoding)
+
+    with serving(lambda e: respond(e, data[:-cut]), lambda e: respond(e, data)) as server:
+        connections = http(server.url, max_retries=1).connections()
+        cut_off = next(connections)
+        got = b"".join(cut_off.chunks())
+        assert TEXT.startswith(got)
+        assert not cut_off.complete
+        assert "within its compressed data" in str(cut_off.failure)
+        again = next(connections)
+        assert b"".join(again.chunks()) == TEXT
+        assert again.complete
+
+
+def test_an_empty_body_is_complete_also_if_it_claims_to_be_compressed() -> None:
+    with serving(lambda e: e.respond(200, b"", Content_Encoding="gzip")) as server:
+        connection = first(http(server.url))
+        assert list(connection.chunks()) == []
+    assert connection.complete
+
+
+@pytest.mark.parametrize("packing", ["gzip", "deflate", "raw deflate"])
+@pytest.mark.parametrize("garbage", [b"garbage", b"\x1f", b"\x1fx", b"\0" * 10_000])
+@pytest.mark.parametrize("split", [False, True])
+def test_bytes_after_compressed_data_are_ignored_with_a_warning(
+    split: bool, garbage: bytes, packing: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = packed(packing, TEXT) + garbage
+    parts = [bytes([byte]) for byte in data] if split else [data]
+    encoding = packing.removeprefix("raw ")
+    with serving(lambda e: e.stream("x/y", *parts, Content_Encoding=encoding)) as server:
+        connection = first(http(server.url))
+        assert b"".join(connection.chunks()) == TEXT
+    assert connection.complete
+    assert caplog.text.count("bytes after the end of the compressed data are ignored") == 1
+
+
+def test_a_compression_beyond_all_that_servers_do_is_refused() -> None:
+    bomb = zlib.compressobj(9, wbits=31)
+    data = bomb.compress(b"\n" * (100 << 20)) + bomb.flush()
+    with (
+        serving(lambda e: e.respond(200, data, Content_Encoding="gzip")) as server,
+        pytest.raises(HttpError, match="compressed by more than 200 : 1"),
+    ):
+        list(first(http(server.url)).lines())
+
+
+def test_many_gzip_members_are_read_if_there_is_something_in_them() -> None:
+    """Some servers compress each record on its own; thousands of empty ones are an attack."""
+    record = gzip.compress(b"a record of some length\n")
+    with serving(lambda e: e.respond(200, record * 20_000, Content_Encoding="gzip")) as server:
+        assert sum(map(len, first(http(server.url)).lines())) == 20_000
+    empty = gzip.compress(b"")
+    with (
+        serving(lambda e: e.respond(200, empty * 20_000, Content_Encoding="gzip")) as server,
+        pytest.raises(HttpError, match="more than 10000 gzip members"),
+    ):
+        list(first(http(server.url)).lines())
+
+
+@pytest.mark.parametrize("content", [b"0123456789abcdef", b"x" * 5000])
+def test_gzip_members_take_time_that_grows_with_their_number(content: bytes) -> None:
+    member = gzip.compress(content)
+    assert_linear(lambda count: list(Decompressor().feed(member * count)), 500)
+
+
+def test_close_ends_decompression() -> None:
+    """Also of what has already arrived."""
+    data = gzip.compress(bytes(30 << 20))
+    with serving(lambda e: e.respond(200, data, Content_Encoding="gzip")) as server:
+        client = http(server.url)
+        connection = first(client)
+        chunks = connection.chunks()
+        next(chunks)
+        client.close()
+        assert list(chunks) == []
+    assert not connection.complete
+
+
+@pytest.mark.parametrize(
+    ("last", "counts"),
+    [
+        (b'{"n": 1}', True),
+        (b"[1]", True),
+        (b'"x" ', True),
+        (b'{"n": ' + b"9" * 5000 + b"}", True),
+        (b'{"n": "\xff"}', True),
+        (b'{"n": 1', False),
+        (b'{"n": "1}', False),
+        (b"17", False),
+        (b"true", False),
+        (b"text", False),
+        (b"{" * 100_000, False),
+        (b"[" * 100_000 + b"]" * 100_000, False),
+        (b" \t", None),
+    ],
+    ids=lambda value: repr(value[:12]) if isinstance(value, bytes) else None,
+)
+def test_a_last_line_without_a_line_break_counts_if_it_shows_that_it_is_complete(
+    last: bytes, counts: bool | None
+) -> None:
+    with serving(lambda e: e.respond(200, b"one\n" + last)) as server:
+        connection = first(http(server.url))
+        lines = [line for lines in connection.lines() for line in lines]
+    assert lines == ([b"one", last.strip()] if counts else [b"one"])
+    assert connection.complete is (counts is not False)
+    assert connection.unfinished == (last if counts is False else b"")
+
+
+def test_a_response_that_ends_within_a_line_is_requested_again(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(lambda e: e.respond(200, b"one\nt\x1bw"), lambda e: e.respond(200, b"two\n")) as server:
+        connections = http(server.url).connections()
+        got = [
+            line for connection in islice(connections, 2) for lines in connection.lines() for line in lines
+        ]
+    assert got == [b"one", b"two"]
+    assert r"the response ends within a line: t\x1bw; retrying" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/html", "Text/HTML; charset=utf-8", "application/xhtml+xml", "image/png"]
+)
+def test_lines_of_html_or_an_image_are_refused(kind: str) -> None:
+    with serving(lambda e: e.respond(200, b"<html>\nLog in\n", Content_Type=kind)) as server:
+        refused = kind.partition(";")[0].lower()
+        with pytest.raises(HttpError, match=f"the content type of the response is '{re.escape(refused)}'"):
+            list(first(http(server.url)).lines())
+        assert body(http(server.url)) == b"<html>\nLog in\n"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream", "application/json", "x", ""])
+def test_lines_of_other_types_are_read(kind: str) -> None:
+    with serving(lambda e: e.respond(200, b"one\n", Content_Type=kind)) as server:
+        assert list(first(http(server.url)).lines()) == [[b"one"]]
+
+
+def forever(start: bytes, again: bytes) -> Callable[[Exchange], None]:
+    def handler(exchange: Exchange) -> None:
+        exchange.send(start)
+        while not exchange.closing.is_set():
+            exchange.send(again * 1000)
+
+    return handler
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "again"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 100 Continue\r\n", b"A: b\r\n"),
+        (b"HTTP/1.1 100 Continue\r\n", b"a"),
+        (b"", b"a"),
+        (OK, b"A: b\r\n"),
+        (OK, b" folded\r\n"),
+        (OK, b"a"),
+    ],
+)
+def test_headers_without_an_end_are_an_error(start: bytes, again: bytes) -> None:
+    with serving(forever(start, again)) as server, pytest.raises(HttpError, match="not HTTP"):
+        first(http(server.url, max_retries=0))
+
+
+@pytest.mark.parametrize(
+    ("start", "again"),
+    [(b"3\r\nabc\r\n0\r\n", b"A: b\r\n"), (b"3\r\nabc\r\n", b"1"), (b"3\r\nabc\r\n4;", b"x")],
+    ids=["trailers", "a size", "an extension"],
+)
+def test_chunks_and_trailers_without_an_end_cut_the_response_off(start: bytes, again: bytes) -> None:
+    with serving(forever(CHUNKED + start, again)) as server:
+        connection = first(http(server.url))
+        assert b"".join(connection.chunks()) == b"abc"
+    assert not connection.complete
+
+
+@pytest.mark.parametrize("step", [1, 1 << 20])
+@pytest.mark.parametrize(
+    "data", [b"1\r\nx\r\n", b"1;" + b"y" * 1000 + b"\r\nx\r\n", b"400\r\n" + b"z" * 1024 + b"\r\n"]
+)
+def test_chunks_take_time_that_grows_with_their_size(data: bytes, step: int) -> None:
+    def decode(size: int) -> None:
+        chunks = data * (size // len(data))
+        decoder = ChunkDecoder()
+        for start in range(0, len(chunks), step):
+            decoder.feed(chunks[start : start + step])
+        assert decoder.failure is None
+
+    assert_linear(decode, 20_000)
+
+
 def end_well(exchange: Exchange) -> None:
-    exchange.stream("x/y", b"a\r\nb\n\n \nc")
+    exchange.stream("x/y", b"a\r\nb\n\n \n[3]")
 
 
 def end_cut(exchange: Exchange) -> None:
-    exchange.stream("x/y", b"a\r\nb\n\n \nc", end=False)
+    exchange.stream("x/y", b"a\r\nb\n\n \n[3]", end=False)
 
 
 def end_short(exchange: Exchange) -> None:
     exchange.send_headers(Content_Length="100")
-    exchange.send(b"a\r\nb\n\n \nc")
+    exchange.send(b"a\r\nb\n\n \n[3]")
 
 
 def end_unframed(exchange: Exchange) -> None:
     exchange.send_headers(Connection="close")
-    exchange.send(b"a\r\nb\n\n \nc")
+    exchange.send(b"a\r\nb\n\n \n[3]")
 
 
 def end_with_garbage(exchange: Exchange) -> None:
-    exchange.stream("x/y", b"a\r\nb\n\n \nc", end=False)
+    exchange.stream("x/y", b"a\r\nb\n\n \n[3]", end=False)
     exchange.send(b"nonsense\r\n")
 
 
 @pytest.mark.parametrize("end", [end_well, end_cut, end_short, end_unframed, end_with_garbage])
-def test_a_last_line_counts_if_the_body_is_known_to_be_complete(end: Callable[[Exchange], None]) -> None:
+def test_a_last_line_without_a_line_break_counts_only_if_the_body_is_complete(
+    end: Callable[[Exchange], None],
+) -> None:
     with serving(end) as server:
         connection = first(http(server.url))
         lines = [line for lines in connection.lines() for line in lines]
-    assert lines == [b"a", b"b", b"c"][: 3 if end is end_well else 2]
+    assert lines == [b"a", b"b", b"[3]"][: 3 if end is end_well else 2]
     assert connection.complete is (end is end_well)
 
 
@@ -753,10 +1211,15 @@ def test_close_ends_a_connect(monkeypatch: pytest.MonkeyPatch) -> None:
         assert close() < 5
 
 
-def test_a_connect_that_hangs_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.http.client._CONNECT_SECONDS", 0.2)
+def test_a_connect_that_hangs_times_out() -> None:
     with full() as url, pytest.raises(HttpError, match="timed out"):
-        first(http(url, max_retries=0))
+        first(http(url, max_retries=0, connect_timeout=timedelta(milliseconds=200)))
+
+
+@pytest.mark.parametrize("source", [sse, ndjson, meetup_rsvp])
+def test_connect_timeout_is_an_option_of_every_http_source(source: Any) -> None:
+    with full() as url, pytest.raises(HttpError, match="timed out"):
+        next(iter(source(url, max_retries=0, connect_timeout=timedelta(milliseconds=200))))
 
 
 def test_close_ends_a_pause() -> None:

@@ -29,13 +29,7 @@ OF_PYSPARK = {
 OF_SPARK = {
     "alpha": (),
     "buffer": ("internal.Logging",),
-    "core": (
-        "internal.Logging",
-        "network.util.JavaUtils",
-        "sql.catalyst.util.CaseInsensitiveMap",
-        "sql.connector.read.streaming.",
-        "sql.execution.streaming.Offset",
-    ),
+    "core": ("internal.Logging", "network.util.JavaUtils", "sql.types.StructType"),
 }
 
 
@@ -100,3 +94,27 @@ def test_a_scala_folder_imports_only_what_it_may_of_spark(folder: str) -> None:
             if line.strip().startswith("import org.apache.spark.") and not name.startswith(OF_SPARK[folder]):
                 wrong.append(f"{file.name}: {name}")
     assert wrong == []
+
+
+def test_only_tasks_use_pickle_and_nothing_uses_java_serialization() -> None:
+    """What is on disk is JSON and Arrow. A task gets its source as a pickle from Spark, not from a disk."""
+    modules = {"pickle", "cloudpickle", "marshal", "shelve", "dill"}
+    users = {
+        file.relative_to(PACKAGE / "headwater").as_posix()
+        for file in MODULES
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and modules & {name.name.rpartition(".")[2] for name in node.names}
+    }
+    assert users == {"runtime/tasks.py"}
+    forbidden = ("ObjectInputStream", "ObjectOutputStream", "JavaSerializer", "KryoSerializer")
+    for file in ROOT.glob("jvm/src/main/**/*.scala"):
+        assert not [word for word in forbidden if word in file.read_text(encoding="utf-8")], file
+
+
+def test_no_file_of_a_checkpoint_is_a_pickle_or_a_java_object() -> None:
+    files = [file for file in (ROOT / "tests/golden").rglob("*") if file.is_file() and file.suffix != ".py"]
+    assert len(files) > 100
+    for file in files:
+        assert b"\xac\xed\x00\x05" not in file.read_bytes(), f"{file} has a Java object"
+        assert not file.read_bytes().startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")), file

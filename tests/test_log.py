@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import struct
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import log_writer
 import pytest
 from processes import wait_until as wait_until_told
 from pyspark.errors import StreamingQueryException
@@ -38,6 +40,11 @@ def log_counted(count: int = 1000, step: int = 3, *, since: Any = None) -> Itera
 @hw.source("n LONG")
 def log_live(count: int = 1000) -> Iterator[int]:
     yield from range(count)
+
+
+@hw.source("n LONG")
+def log_sharded() -> Iterator[int]:
+    yield hw.shard().index
 
 
 @dataclass
@@ -387,6 +394,84 @@ sys.stdin.read()
     assert checkpoint.drain(log_counted(count=6)) == counted(6)
 
 
+def forged(position: int, *, cursor: Any) -> str:
+    """ASCII text that has the bytes of a frame with a cursor, in both formats.
+
+    Who writes rows knows neither the key of the log nor, in general, the position.
+    """
+    for filler in range(10_000):
+        frame = log_writer.frame(3, 0, group=True, cursor={**cursor, "filler": filler}, payload=b"")
+        first = frame.at(0, 1)
+        if first.isascii():
+            break
+    key = 0
+    while not (second := frame.at(position + len(first), key=f"{key:032x}")).isascii():
+        key += 1
+    return (first + second).decode("ascii")
+
+
+def test_a_frame_in_the_text_of_a_row_is_never_read_behind_a_torn_tail(checkpoint: Checkpointed) -> None:
+    checkpoint.drain(log_counted(count=3))
+    segment = checkpoint.segments()[-1]
+    torn = segment.read_bytes() + bytes(60)  # of the frame of the row only the text has reached the disk
+    segment.write_bytes(torn + forged(len(torn), cursor={"last": 90}).encode() + bytes(8))
+    checkpoint.drain(log_counted(count=6))
+    assert SINCE == [None, {"last": 2}]
+    assert checkpoint.sink.rows == counted(6)
+
+
+def test_a_newest_segment_that_is_gone_is_refused_though_spark_does_not_know_its_rows(
+    checkpoint: Checkpointed,
+) -> None:
+    checkpoint.drain(log_live(count=5))
+    stopped = threading.Event()
+    checkpoint.sink.after = lambda batch: wait_until(stopped.is_set, "the query is being stopped")
+    with checkpoint.running(log_live(count=1000), max_rows_per_trigger=1) as query:
+        wait_until(lambda: len(checkpoint.segments()) > 1, "rows in the log")
+        wait_until(lambda: len(checkpoint.sink.batches) > 1, "a batch is running")
+        stopped.set()
+        query.stop()
+    checkpoint.segments()[-1].unlink()
+    checkpoint.sink.after = lambda batch: None
+    told = checkpoint.failure(log_live(count=0))
+    assert "are lost. Set the option failOnDataLoss" in told
+
+
+def test_a_foreign_file_among_the_segments_does_not_poison_a_later_start(checkpoint: Checkpointed) -> None:
+    checkpoint.drain(log_counted(count=3))
+    foreign = checkpoint.folder / "sources" / "0" / "99999999-000000000000.segment"
+    foreign.write_bytes(b"not a segment")
+    for count in (6, 9, 12):
+        assert checkpoint.drain(log_counted(count=count)) == counted(count)
+    foreign.write_bytes(checkpoint.segments()[0].read_bytes())
+    assert f"{foreign.name} is not a segment of this log" in checkpoint.failure(log_counted())
+
+
+def test_a_damaged_manifest_is_said_to_be_damaged(checkpoint: Checkpointed) -> None:
+    checkpoint.drain(log_counted(count=3))
+    (manifest,) = (checkpoint.folder / "sources" / "0").glob("manifest-*.json")
+    manifest.write_text(manifest.read_text().replace('"shards":1', '"shards":2'))
+    assert f"{manifest.name} is damaged: " in checkpoint.failure(log_counted())
+
+
+def test_frames_have_the_shard_and_the_arrival_time_of_their_rows(checkpoint: Checkpointed) -> None:
+    before = time.time_ns() // 1000
+    checkpoint.drain(log_sharded(), concurrency=3)
+    after = time.time_ns() // 1000
+    (segment,) = checkpoint.segments()
+    data = segment.read_bytes()
+    at = 16 + struct.unpack_from("<I", data, 8)[0]
+    assert before <= json.loads(data[16:at])["arrived"] <= after
+    shards = set()
+    while at < len(data):
+        kind, shard, rows, arrived, stored, noted = struct.unpack_from("<12xB3xii8xqi8xi", data, at)
+        if kind == 1 and rows:
+            assert before <= arrived <= after
+            shards.add(shard)
+        at += 60 + noted + stored
+    assert shards == {0, 1, 2}
+
+
 def test_no_log_is_kept_where_there_is_no_checkpoint(spark_session: SparkSession) -> None:
     query = hw.stream(spark_session, log_live()).writeStream.format("noop").start()
     try:
@@ -415,3 +500,38 @@ def test_the_checkpoint_tool_agrees_with_what_the_jvm_has_written(checkpoint: Ch
     verify = subprocess.run([*command, "verify", str(checkpoint.folder)], capture_output=True, text=True)
     assert verify.returncode == 1
     assert segment.name in verify.stdout
+
+
+CURSORS: list[Any] = []
+
+
+@hw.source("n LONG")
+def log_with_cursors(*, since: Any = None) -> Iterator[Any]:
+    """A row for each cursor, then nothing until it is stopped."""
+    SINCE.append(since)
+    for n, cursor in enumerate(CURSORS):
+        yield hw.At(cursor, (n,))
+
+
+@pytest.mark.parametrize(
+    ("cursor", "limit"),
+    [
+        (10**1500, "it has a number of more than 1000 digits"),
+        ("x" * (9 << 20), "has 9,437,186 bytes; the limit is 8,388,608"),
+        ({"deep": eval("[" * 90 + "[" * 90 + "]" * 180)}, "nested more than 100 levels deep"),
+    ],
+    ids=["digits", "bytes", "levels"],
+)
+def test_a_cursor_that_no_start_could_read_is_refused_and_the_checkpoint_starts_again(
+    checkpoint: Checkpointed, cursor: Any, limit: str
+) -> None:
+    CURSORS[:] = [1, cursor]
+    message = checkpoint.failure(log_with_cursors())
+    assert "source 'log_with_cursors' failed" in message
+    assert limit in message
+    before = len(checkpoint.sink.rows)
+    assert before in (0, 1)  # both rows may have come in one batch, with the cursor of the second
+    CURSORS[:] = [2, 3]
+    checkpoint.drain(log_with_cursors())
+    assert SINCE[-1] in (None, 1)
+    assert len(checkpoint.sink.rows) >= before + 2

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from http_server import Exchange, serving
 from hypothesis import given
 from hypothesis import strategies as st
 from processes import wait_until
@@ -245,6 +246,64 @@ def test_late_records_are_not_repeats() -> None:
     assert [line.data for line in position.new_lines([late, newest, late, newest])] == [late, newest]
     assert position.cursor == {"mtime": 50, "ids": [1, 3]}
     assert len(position.new_lines([b'{"mtime": 1}', b"[]", b"{}"] * 2)) == 6
+
+
+def rsvp(id: Any, mtime: Any) -> bytes:
+    return json.dumps({"rsvp_id": id, "mtime": mtime}).encode()
+
+
+@pytest.mark.parametrize(
+    ("id", "mtime"), [(1, -5), (-1, 5), (1, 1 << 63), (10**1500, 5), (1, 1.5), (True, 5)]
+)
+def test_numbers_that_a_cursor_cannot_have_do_not_get_into_it(id: Any, mtime: Any) -> None:
+    """The line is new each time, as one without an id is."""
+    position = Position(None)
+    assert len(position.new_lines([rsvp(id, mtime), rsvp(id, mtime)])) == 2
+    assert position.cursor is None
+    position.new_lines([rsvp(1, 1000), rsvp(id, mtime)])
+    assert Position(position.cursor).cursor == {"mtime": 1000, "ids": [1]}
+
+
+def test_the_cursor_stays_small_however_many_records_share_a_time() -> None:
+    position = Position(None)
+    assert len(position.new_lines([rsvp(id, 1000) for id in range(5000)])) == 5000
+    assert position.cursor == {"mtime": 1000, "ids": list(range(4000, 5000))}
+    assert position.new_lines([rsvp(id, 1000) for id in range(5000)]) == []
+
+
+@pytest.mark.parametrize("decode", ["text", "json"])
+def test_a_response_that_ends_within_a_record_is_requested_again(decode: str) -> None:
+    one, two = rsvp(1, 1000), rsvp(2, 2000)
+    with serving(
+        lambda e: e.respond(200, one + b"\n" + two[:-3]),
+        lambda e: e.respond(200, one + b"\n" + two),  # complete, although there is no line break
+        lambda e: e.respond(404),
+    ) as server:
+        items = meetup_rsvp(server.url, decode=decode, retry=SOON).read(None)
+        got = [item.rows for item in itertools.islice(items, 2)]
+    rows = [row for rows in got for row in (rows if decode == "text" else rows.to_pylist())]
+    assert len(rows) == 2
+    assert not any(isinstance(row, hw.BadRow) for row in rows)
+    assert server.requests[1].query == {"since_mtime": "999"}
+
+
+def test_html_is_refused_by_its_content_type() -> None:
+    with (
+        serving(lambda e: e.respond(200, b"<html>\n", Content_Type="text/html")) as server,
+        pytest.raises(HttpError, match="'text/html'"),
+    ):
+        list(meetup_rsvp(server.url).read(None))
+
+
+def test_no_cursor_is_taken_from_another_origin() -> None:
+    def elsewhere(exchange: Exchange) -> None:
+        exchange.respond(302, Location=f"http://localhost:{exchange.socket.getsockname()[1]}/")
+
+    with (
+        serving(elsewhere, lambda e: e.respond(200, rsvp(1, 1000) + b"\n")) as server,
+        pytest.raises(HttpError, match="redirects to another origin"),
+    ):
+        list(meetup_rsvp(server.url).read(None))
 
 
 @given(

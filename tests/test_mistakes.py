@@ -1,16 +1,21 @@
-"""Ten mistakes of beginners: the first line of each message gives value, place and remedy."""
+"""Mistakes of beginners: the first line of each message gives value, place and remedy."""
 
+import asyncio
+import inspect
+import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
-from processes import program
+from processes import Run, program
 from pyspark.sql import SparkSession
 
 import headwater as hw
+from headwater.errors import explain
+from headwater.http import HttpError
 from headwater.spark import doctor
 from headwater.spark.jar import verified_jar
 from headwater.testing import RunningStream
@@ -37,6 +42,93 @@ def test_a_wrong_option(spark_session: SparkSession) -> None:
         spark_session.readStream.format("mistakes").option("siez", 3).load()
     message = first_line(caught.value)
     assert all(part in message for part in ("'siez'", "'mistakes'", "Did you mean 'size'?"))
+
+
+def test_a_misspelt_format(spark_session: SparkSession) -> None:
+    hw.attach(spark_session)
+    with pytest.raises(hw.HeadwaterError) as caught:
+        spark_session.readStream.format("mistake").load()
+    message = str(caught.value)
+    assert (
+        message == "there is no format 'mistake' (did you mean 'mistakes'?). Fix: write format(\"mistakes\")."
+    )
+    assert caught.value.__context__ is None, "no Java stack"
+    with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND") as other:
+        spark_session.readStream.format("far_from_any_source").load()
+    assert not isinstance(other.value, hw.HeadwaterError)
+
+
+def test_a_session_that_is_not_attached(run: Run) -> None:
+    said = run(
+        """
+        @hw.source("n LONG")
+        def letters():
+            yield 1
+
+        def load(name):
+            try:
+                spark.readStream.format(name).load()
+            except hw.HeadwaterError as error:
+                return str(error)
+
+        spark = builder().getOrCreate()
+        before = [load(name) for name in ("letters", "random_alpha", "leters", "prices")]
+        hw.attach(spark)
+        report([before, spark.readStream.format("letters").load().columns])
+        """
+    )
+    (letters, alpha, misspelt, unknown), columns = said
+    for message in (letters, alpha, misspelt, unknown):
+        assert "headwater is not attached to this session" in message
+        assert "Fix: create the session with hw.session(), or call hw.attach(spark)" in message
+    assert letters.startswith("'letters' is a source of headwater, and")
+    assert alpha.startswith("'random_alpha' is a source of headwater, and")
+    assert "(did you mean 'letters'?)" in misspelt
+    assert "Spark has no format 'prices'" in unknown
+    assert "import the module that defines the source" in unknown
+    assert columns == ["n"]
+
+
+def test_a_misspelt_keyword() -> None:
+    nothing: Any = None
+    with pytest.raises(
+        TypeError, match=r"keyword 'max_row_per_trigger'\. Did you mean 'max_rows_per_trigger'\?"
+    ):
+        hw.stream(nothing, nothing, max_row_per_trigger=5)
+    with pytest.raises(TypeError, match=r"keyword 'onBadRow'\. Did you mean 'on_bad_row'\?"):
+        hw.stream(nothing, nothing, onBadRow="drop")
+    with pytest.raises(TypeError, match=r"keyword 'zzz'\. Its keywords are: durability, buffer_bytes"):
+        hw.stream(nothing, nothing, zzz=5)
+
+
+class ClientError(Exception):
+    """As a library of a protocol defines one."""
+
+
+@pytest.mark.parametrize(
+    ("error", "helps"),
+    [
+        (OSError("gone"), True),
+        (TimeoutError(), True),
+        (asyncio.TimeoutError(), True),
+        (requests.ConnectionError("gone"), True),
+        (HttpError("status 500"), True),
+        (ClientError(), True),
+        (TypeError("no"), False),
+        (NameError("no"), False),
+        (AttributeError("no"), False),
+        (SyntaxError("no"), False),
+        (ModuleNotFoundError("no"), False),
+        (KeyError("no"), False),
+        (ValueError("no"), False),
+        (ZeroDivisionError("no"), False),
+        (AssertionError("no"), False),
+        (json.JSONDecodeError("no", "", 0), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_restart_is_advised_only_where_it_may_help(error: Exception, helps: bool) -> None:
+    assert ("option onError" in explain(error, [])) is helps
 
 
 def test_a_reserved_name() -> None:
@@ -89,8 +181,32 @@ def test_a_bad_row(stream: Stream) -> None:
         yield 1, "one"
         yield "two", "two"
 
-    message = first_line(stream(mistaken_row()).failure())
+    failure = stream(mistaken_row()).failure()
+    message = first_line(failure)
     assert all(part in message for part in ("'mistaken_row'", "row 1", "'id'", "'two'", "onBadRow"))
+    lines, first = inspect.getsourcelines(mistaken_row._source_function)
+    ones = [first + number for number, line in enumerate(lines) if "yield" in line]
+    assert f"(test_mistakes.py:{ones[0]} or {ones[1]}, in mistaken_row)" in message
+    assert 'Yielded at one of:\n  File "' in failure
+    assert '    yield 1, "one"\n' in failure
+    assert '    yield "two", "two"' in failure
+    assert "headwater/" not in failure
+
+
+def test_a_row_that_does_not_fit_names_the_line_that_yields_it(stream: Stream) -> None:
+    class OneYield(hw.Source, name="mistaken_async", schema="id LONG"):
+        async def read(self) -> AsyncIterator[Any]:
+            await asyncio.sleep(0)
+            for row in (1, "two"):
+                await asyncio.sleep(0)
+                yield row
+
+    failure = stream(OneYield()).failure()
+    lines, first = inspect.getsourcelines(OneYield.read)
+    number = next(first + number for number, line in enumerate(lines) if "yield" in line)
+    assert f"(test_mistakes.py:{number}, in read)" in first_line(failure)
+    assert "Yielded at:\n" in failure
+    assert "    yield row" in failure
 
 
 def test_a_clashing_name() -> None:

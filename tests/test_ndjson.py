@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
+from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -132,6 +133,107 @@ def test_a_cursor_is_sent_as_a_string(cursor: Any, sent: str) -> None:
     assert server.requests[0].query == {"after": sent, "x": "1"}
 
 
+@pytest.mark.parametrize("options", [{}, {"decode": "json", "schema": "word STRING"}], ids=["text", "json"])
+def test_an_unfinished_record_is_dropped_and_requested_again(options: dict[str, Any]) -> None:
+    """A response that ends properly, but within a line, invents no row and fails no query."""
+    for cut in (1, 10, len(record(2)) - 1):
+        with serving(
+            lambda e, cut=cut: e.respond(200, lines(1, 1) + record(2)[:cut]),
+            lambda e: e.stream(KIND, record(2)),  # complete, although there is no line break
+            gone,
+        ) as server:
+            items = resumable(server.url, **options).read(None)
+            got = [(item.cursor, item.rows.column(0).to_pylist()) for item in islice(items, 2)]
+        texts = [record(n).decode() for n in (1, 2)] if not options else ["Grüße 1", "Grüße 2"]
+        assert got == [(1, texts[:1]), (2, texts[1:])]
+        assert [sent.query.get("after") for sent in server.requests[:2]] == [None, "1"]
+
+
+def test_a_response_that_is_only_an_unfinished_record_does_not_mean_caught_up() -> None:
+    with serving(
+        lambda e: e.respond(200, record(1)[:9]), lambda e: e.stream(KIND, lines(1, 1)), gone
+    ) as server:
+        assert next(resumable(server.url).read(None)).cursor == 1
+
+
+@pytest.mark.parametrize("last", [b"no line break", b'{"a": 1', b"17"])
+def test_without_a_cursor_an_unfinished_line_is_dropped_with_a_warning_that_names_it(
+    last: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To request it again would repeat all lines before it."""
+    with serving(lambda e: e.respond(200, lines(1, 2) + last)) as server:
+        assert list(texts(ndjson(server.url, retry=SOON))) == [record(1), record(2)]
+    assert len(server.requests) == 1
+    assert f"the response ends within a line: {last.decode()}; it is dropped" in caplog.text
+
+
+def test_html_is_refused_by_its_content_type() -> None:
+    with serving(lambda e: e.respond(200, b"<html>\n", Content_Type="text/html; charset=utf-8")) as server:
+        for source in (ndjson(server.url), resumable(server.url)):
+            with pytest.raises(HttpError, match="'text/html'"):
+                list(source.read(None))
+
+
+DEEP = b'{"meta": ' + b"[" * 20_000 + b"]" * 20_000 + b"}\n"
+
+
+def test_a_deeply_nested_record_has_no_cursor_and_is_a_bad_row() -> None:
+    with serving(lambda e: e.stream(KIND, lines(1, 1) + DEEP + DEEP), gone) as server:
+        source = resumable(server.url, decode="json", schema="word STRING", max_retries=0)
+        item = next(source.read(None))
+    assert item.cursor == 1
+    assert [isinstance(one, hw.BadRow) for one in item.rows] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("cursor", "in_query", "in_header"),
+    [
+        (b"9" * 1000, True, True),
+        (b"9" * 1001, False, False),
+        (b"9" * 5000, False, False),
+        (b"1e999", False, False),
+        (b'{"a": "%b"}' % (b"x" * 1000), False, False),
+        (b'"%b"' % (b"9" * 1001), True, True),
+        (b'"%b"' % (b"x" * 8193), False, False),
+        (rb'"\ud800"', False, False),
+        (rb'"a\r\nX-Other: b"', True, False),
+        (b'" a"', True, False),
+        (rb'"a\u001b"', True, False),
+    ],
+    ids=lambda value: repr(value[:16]) if isinstance(value, bytes) else None,
+)
+@pytest.mark.parametrize("resume", ["query:after", "header:X-After"])
+def test_a_cursor_that_cannot_be_sent_back_is_refused_before_it_is_saved(
+    cursor: bytes, resume: str, in_query: bool, in_header: bool
+) -> None:
+    """With the record, not with the next request, which would fail at each start."""
+    body = b'{"meta": {"offset": 1}}\n{"meta": {"offset": %b}}\n' % cursor
+    with serving(lambda e: e.stream(KIND, body), gone) as server:
+        items = resumable(server.url, resume).read(None)
+        if in_query if resume.startswith("query") else in_header:
+            assert next(items).cursor == json.loads(cursor)
+            with pytest.raises(HttpError, match="404"):
+                next(items)
+        else:
+            with pytest.raises(HttpError, match="cursor") as raised:
+                next(items)
+            assert str(raised.value).isprintable()
+
+
+def test_no_cursor_is_taken_from_another_origin() -> None:
+    """A server could otherwise have itself sent what it cannot read itself."""
+
+    def elsewhere(exchange: Exchange) -> None:
+        exchange.respond(302, Location=f"http://localhost:{exchange.socket.getsockname()[1]}/")
+
+    with serving(elsewhere, lambda e: e.stream(KIND, lines(1, 1)), elsewhere, gone) as server:
+        with pytest.raises(HttpError, match="redirects to another origin"):
+            list(resumable(server.url).read(None))
+        server.requests.clear()
+        assert list(texts(ndjson(server.url))) == [record(1)]  # without a cursor it is read
+    assert all("after" not in sent.query for sent in server.requests)
+
+
 def test_a_response_without_records_means_caught_up() -> None:
     with serving(lambda e: e.stream(KIND, lines(1, 1)), lambda e: e.respond(204), gone) as server:
         items = resumable(server.url).read(None)
@@ -205,6 +307,16 @@ def test_close_from_another_thread_ends_a_read(state: Callable[[Exchange], None]
 
 
 # In a query
+
+
+def test_a_query_drops_a_deeply_nested_record_and_continues(stream: Callable[..., RunningStream]) -> None:
+    with serving(
+        lambda e: e.stream(KIND, lines(1, 1) + DEEP), lambda e: e.stream(KIND, lines(2, 2)), silent
+    ) as server:
+        source = resumable(server.url, decode="json", schema="word STRING")
+        query = stream(source, on_bad_row="drop")
+        assert [one.word for one in query.rows(2)] == ["Grüße 1", "Grüße 2"]
+        assert query.feeds[0].bad_rows == 1
 
 
 def test_a_query_resumes_after_the_last_durable_record(spark_session: SparkSession, tmp_path: Path) -> None:

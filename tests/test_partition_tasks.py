@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from processes import PACKAGE, Run
+from processes import PACKAGE, Run, fork
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
@@ -310,7 +310,7 @@ def test_bad_rows_fail_or_are_dropped_or_nulled_and_are_counted() -> None:
     assert message.startswith(
         "source 'made', read('a', 0, 9): BadRowError: row 1, field 'o': str does not fit"
     )
-    assert "Set the option onBadRow to drop or to null" in message
+    assert "Set the option onBadRow to drop, null or keep" in message
     dropped = run(yielding(*rows), [("a", 0, 9)], onBadRow="drop")
     assert dropped.rows == [("a", 0), ("a", 2), (None, 4)]
     assert (dropped.reports[0]["rows"], dropped.reports[0]["bad"]) == (3, 2)
@@ -631,3 +631,25 @@ def test_the_workers_of_a_new_local_session_run_this_python_unless_another_is_se
     assert pythons["running"] == [this, "python3.99"]
     assert pythons["variable"] == ["python3.99"] * 2
     assert pythons["setting"] == ["python3", None]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.parametrize("way", ["yield", "raise", "return"])
+def test_a_forked_child_that_goes_on_reading_is_ended_and_yields_nothing(way: str) -> None:
+    def read(self: Any, p: str, start: int, end: int) -> Iterator[Any]:
+        yield "before", 0
+        child = fork()
+        if child:
+            yield "after", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        elif way == "raise":
+            raise ValueError("in the child")
+        elif way == "yield":
+            yield "child", 1
+
+    test = os.getpid()
+    try:
+        answers = run(define(read)(), [("a", 0, 5)])
+    finally:
+        if os.getpid() != test:
+            os._exit(0)
+    assert answers.rows == [("before", 0), ("after", 1)]

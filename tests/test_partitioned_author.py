@@ -149,7 +149,7 @@ def test_rows_may_be_tables_lists_and_dataclasses_and_the_annotation_of_read_giv
     assert schema_of_source(Books()).simpleString() == "struct<title:string,pages:bigint>"
     rows = [Book("x", 1), {"title": "y", "pages": 2}, {"title": "z", "pages": None}, ("w", 3)]
     assert list(Books()) == rows
-    assert list(first_rows(Books(), 9)) == [["x", 1], ["y", 2], ["z", None], ["w", 3]]
+    assert list(first_rows(Books(), 9, bytes.hex)) == [["x", 1], ["y", 2], ["z", None], ["w", 3]]
 
 
 def test_async_code_can_iterate_a_partitioned_source() -> None:

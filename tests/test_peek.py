@@ -207,6 +207,105 @@ def test_values_of_every_type_are_printed(run: Run) -> None:
     assert lines[2].endswith("é\\n\\x1b[2J")  # a terminal is not moved by it
 
 
+def test_bytes_that_are_text_are_shown_as_text(run: Run) -> None:
+    code = r"""
+        @hw.source("b BINARY, s STRUCT<b: BINARY>")
+        def binary():
+            yield "Grüße".encode(), {"b": b"ab"}
+            yield b"\xff\x00z", {"b": b"\xff"}
+            yield b"\x1b[2J\xc2\x9b", {"b": None}
+    """
+    assert run("feeds:binary", code=code).table == [
+        ["Grüße", '{"b":', '"ab"}'],
+        [r"b'\xff\x00z'", '{"b":', r""""b'\\xff'"}"""],
+        [r"\x1b[2J\x9b", '{"b":', "null}"],
+    ]
+    rows = run("feeds:binary", "--json", code=code).objects  # as in Spark's to_json, and without loss
+    assert [row["b"] for row in rows] == ["R3LDvMOfZQ==", "/wB6", "G1sySsKb"]
+
+
+UNPRINTABLE = "\x1b]0;title\x07 \x9b31m \u202e \u2066 \u200b"
+ESCAPED = r"\x1b]0;title\x07 \x9b31m \u202e \u2066 \u200b"
+
+
+def test_nothing_that_a_source_says_reaches_the_terminal_unescaped(run: Run) -> None:
+    code = f"""
+        @hw.source("word STRING, words ARRAY<STRING>")
+        def evil():
+            yield {UNPRINTABLE!r}, [{UNPRINTABLE!r}]
+        @hw.source("word STRING")
+        def failing():
+            raise OSError({UNPRINTABLE!r} + "\\nsecond line")
+            yield
+        @hw.source("n INT")
+        def bad():
+            yield {UNPRINTABLE!r}
+    """
+    done = run("feeds:evil", "-n", "1", code=code)
+    assert done.out.splitlines()[2].startswith(f"{ESCAPED}  [")
+    done = run("feeds:evil", "-n", "1", "--json", code=code)
+    assert done.objects == [{"word": UNPRINTABLE, "words": [UNPRINTABLE]}]
+    assert done.out.rstrip("\n").isprintable()
+    failed = run("feeds:failing", code=code)
+    assert failed.err.endswith(f"OSError: {ESCAPED}\nsecond line\n")
+    for done in (failed, run("feeds:bad", code=code)):
+        assert all(line.isprintable() for line in done.err.splitlines())
+
+
+def test_the_only_source_of_a_file_needs_no_name(run: Run) -> None:
+    one = """
+        from headwater.sources import sse
+        @hw.source("n INT")
+        def one():
+            yield 1
+    """
+    assert run("feeds.py", code=one).table == [["1"]]
+    assert run("./feeds.py", code=one).table == [["1"]]
+    message = run("feeds.py", code="from headwater.sources import random_alpha").message()
+    assert message.startswith("the rows of source 'random_alpha' are made in Spark's JVM")
+    assert run("feeds.py", code="").message().startswith("there is no source in feeds.py. Fix: define one")
+
+
+USES_SPARK = """
+from pyspark.sql import SparkSession
+{session}
+@hw.source("n INT")
+def above():
+    yield 1
+{use}
+@hw.source("n INT")
+def below():
+    yield 2
+"""
+
+
+@pytest.mark.parametrize("file", ["feeds", "feeds.py"])
+@pytest.mark.parametrize(
+    "session",
+    [
+        "spark = hw.session()",
+        "spark = SparkSession.builder.master('local').getOrCreate()",
+        "spark = hw.session(SparkSession.builder.master('local[1]'))",
+        "spark = hw.attach(SparkSession.builder.getOrCreate())",
+    ],
+)
+@pytest.mark.parametrize("use", ["spark.sql('SELECT 1')", "hw.stream(spark, above())"])
+def test_a_module_that_starts_spark_is_read_up_to_where_it_uses_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch, file: str, session: str, use: str
+) -> None:
+    monkeypatch.setattr("pyspark.SparkContext._ensure_initialized", None)  # it would start a JVM
+    monkeypatch.setattr("headwater.spark.attach._driver", None)  # of other tests
+    code = USES_SPARK.format(session=session, use=use)
+    assert run(f"{file}:above", code=code).table == [["1"]]
+    message = run(f"{file}:below", code=code).message()
+    assert message.startswith(
+        f"there is no source 'below' in what was read of {file}: it was read up to line"
+    )
+    assert "10 of " in message
+    assert "feeds.py, where it uses Spark. Fix: put the code of the program below `if __name__" in message
+    assert run(f"{file}:below", code=USES_SPARK.format(session=session, use="")).table == [["2"]]
+
+
 def test_the_columns_of_a_table_are_aligned(run: Run) -> None:
     code = """
         @hw.source("number INT, word STRING, last STRING")
@@ -351,8 +450,12 @@ def test_an_error_in_init_or_in_the_schema_is_reported_as_the_authors(run: Run) 
             "there is no source 'lettres' in feeds; its sources are: closing, letters, waiting. Fix: ",
         ),
         (["json:letters"], "there is no source in json. Fix: define one with @hw.source(…) or class "),
-        (["letters"], "there is no built-in source 'letters'; the built-in sources are: "),
-        (["feeds.py"], "there is no built-in source 'feeds.py'; the built-in sources are: "),
+        (["letters"], "there is no source 'letters'; the sources are: "),
+        (
+            ["feeds.py"],
+            "feeds.py has 3 sources: closing, letters, waiting. Fix: name one of them, as in feeds",
+        ),
+        (["fedes.py"], "there is no file {here}/fedes.py. Fix: write the path of a Python file"),
         (["feeds:letters", "-n", "0"], "-n is '0', it must be an integer from 1. Fix: write -n 10"),
         (["feeds:letters", "-n", "ten"], "-n is 'ten', it must be an integer from 1"),
         (
@@ -464,8 +567,121 @@ def test_an_interrupt_prints_the_rows_so_far_and_exits_cleanly(tmp_path: Path, c
     finally:
         killer.cancel()
         process.kill()
-    assert (process.returncode, err) == (130, "")
+    assert (process.returncode, err) == (130, "headwater: interrupted\n")
     assert out == ("ended\n" if form == "json" else "ended\nn\n-\n1\n2\n")
+
+
+ASYNC_ENDS = """
+import functools
+
+async def numbers(last):
+    try:
+        for n in range(100):
+            await asyncio.sleep(0 if n < last else 3600)
+            yield n
+    finally:
+        await asyncio.sleep(0.01)
+
+@hw.source("n INT")
+async def nested():
+    async for n in numbers(3):
+        yield n
+
+@hw.source("n INT")
+async def polled():
+    rows, step = numbers(3), None
+    while True:
+        step = step or asyncio.ensure_future(rows.__anext__())
+        done, _ = await asyncio.wait({step}, timeout=0.01)
+        if done:
+            yield step.result()
+            step = None
+
+@hw.source("n INT")
+async def pumped():
+    queue = asyncio.Queue()
+    async def pump():
+        async for n in numbers(3):
+            await queue.put(n)
+    task = asyncio.create_task(pump())
+    while True:
+        yield await queue.get()
+
+@hw.source("n INT")
+async def goes_on():
+    for n in range(100):
+        try:
+            await asyncio.sleep(0 if n < 3 else 3600)
+        except asyncio.CancelledError:
+            pass
+        yield n
+
+@hw.source("n INT")
+async def never_ends():
+    for n in range(3):
+        yield n
+    asyncio.get_running_loop().call_soon(functools.partial(print, "is waiting", flush=True))
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            print("was cancelled", flush=True)
+"""
+
+
+@pytest.mark.parametrize("source", ["nested", "polled", "pumped", "goes_on"])
+@pytest.mark.parametrize("end", ["count", "interrupt"])
+def test_an_async_source_ends_without_a_word_from_asyncio(tmp_path: Path, source: str, end: str) -> None:
+    process = start(
+        tmp_path, f"feeds:{source}", "--json", "-n", "3" if end == "count" else "9", code=ASYNC_ENDS
+    )
+    killer = threading.Timer(60, process.kill)
+    killer.start()
+    try:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(3)] == [f'{{"n": {n}}}\n' for n in range(3)]
+        if end == "interrupt":
+            process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    finally:
+        killer.cancel()
+        process.kill()
+    status, message = (0, "") if end == "count" else (130, "headwater: interrupted\n")
+    assert (process.returncode, out, err) == (status, "", message)
+
+
+def test_an_interrupt_within_a_task_is_not_an_error_of_that_task(tmp_path: Path) -> None:
+    code = """
+        import signal
+
+        async def interrupted():
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(3600)
+
+        @hw.source("n INT")
+        async def waits_for_tasks():
+            yield 0
+            await asyncio.wait({asyncio.ensure_future(interrupted())})
+    """
+    process = start(tmp_path, "feeds:waits_for_tasks", "--json", code=textwrap.dedent(code))
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, '{"n": 0}\n', "headwater: interrupted\n")
+
+
+def test_a_second_interrupt_ends_an_async_source_that_goes_on(tmp_path: Path) -> None:
+    process = start(tmp_path, "feeds:never_ends", code=ASYNC_ENDS)
+    killer = threading.Timer(60, process.kill)
+    killer.start()
+    try:
+        assert process.stdout is not None
+        for line in ("is waiting", "was cancelled"):
+            assert process.stdout.readline() == f"{line}\n"
+            process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    finally:
+        killer.cancel()
+        process.kill()
+    assert (process.returncode, out, err) == (130, "n\n-\n0\n1\n2\n", "headwater: interrupted\n")
 
 
 def test_the_reader_of_the_output_may_stop_early(tmp_path: Path) -> None:

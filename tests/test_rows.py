@@ -450,6 +450,68 @@ def test_invalid_values_in_tables_are_handled_as_in_rows(policy: str) -> None:
         assert [str(error) for error in bad] == [str(error) for error in by_rows[1]]
 
 
+def strings(offsets: list[int], data: bytes) -> pa.Array:
+    """A string array of foreign memory: pyarrow looks at the first and the last offset only."""
+    buffers = [None, pa.array(offsets, pa.int32()).buffers()[1], pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
+
+
+NOT_VALID = {
+    "bytes that are not UTF-8": strings([0, 1, 3, 4], b"a\xff\xfeb"),
+    "an offset beyond the data": strings([0, 1, 10**9, 2], b"ab"),
+    "a negative offset": strings([0, 1, -(2**31), 2], b"ab"),
+    "offsets that go backwards": strings([0, 2, 1, 2], b"ab"),
+}
+
+
+@pytest.mark.parametrize("fault", NOT_VALID)  # not the arrays: to show one would crash
+@pytest.mark.parametrize("kind", ["batch", "table", "chunks", "list", "struct"])
+def test_arrow_data_that_is_not_valid_is_a_bad_row(fault: str, kind: str) -> None:
+    column = NOT_VALID[fault]
+    ids = pa.array([0, 1, 2], pa.int32())
+    ddl = {"list": "ARRAY<STRING>", "struct": "STRUCT<x: STRING>"}.get(kind, "STRING")
+    if kind == "list":
+        column = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), column)
+    if kind == "struct":
+        column = pa.StructArray.from_arrays([column], ["x"])
+    table: Any = pa.RecordBatch.from_arrays([ids, column], ["i", "c"])
+    if kind != "batch":
+        table = pa.Table.from_batches([table])
+    if kind == "chunks":
+        table = pa.concat_tables([table, pa.table({"i": pa.array([3], pa.int32()), "c": ["z"]})])
+    schema = parse(f"i INT, c {ddl}")
+    error = bad_row_error(lambda: Converter(schema).from_arrow(table, 10))
+    assert error.field == "c"
+    assert "the Arrow data is not valid: " in error.reason
+    batch, bad = Converter(schema, "drop").from_arrow(table, 10)
+    numbers = {error.number for error in bad}
+    assert len(numbers) in (
+        (3,) if kind in ("list", "struct") else (1, 2)
+    )  # of parts only the whole is checked
+    assert batch.column("i").to_pylist() == [i for i in range(len(table)) if 10 + i not in numbers]
+    batch.validate(full=True)
+    batch, bad = Converter(schema, "null").from_arrow(table, 10)
+    assert batch.column("i").to_pylist() == list(range(len(table)))
+    assert [10 + i for i, value in enumerate(batch.column("c").to_pylist()) if value is None] == sorted(
+        numbers
+    )
+
+
+def test_dictionary_and_list_offsets_that_lead_nowhere_are_bad_rows() -> None:
+    indices = pa.array([0, 7], pa.int8())
+    words = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b"]), safe=False)
+    numbers = pa.Array.from_buffers(
+        pa.list_(pa.int32()),
+        2,
+        [None, pa.array([0, 2, 1], pa.int32()).buffers()[1]],
+        children=[pa.array([1, 2], pa.int32())],
+    )
+    for ddl, column in (("STRING", words), ("ARRAY<INT>", numbers)):
+        batch, bad = Converter(parse(f"c {ddl}"), "drop").from_arrow(pa.table({"c": column}), 0)
+        assert batch.num_rows == 1
+        assert [error.number for error in bad] == [1]
+
+
 def test_an_unknown_policy_is_an_error() -> None:
     with pytest.raises(ValueError, match="on_bad_row='skip' must be one of fail, drop, null"):
         Converter(AB, "skip")

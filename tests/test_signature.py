@@ -696,7 +696,7 @@ def test_a_parameter_with_a_reserved_name_is_an_error(reserved: str) -> None:
 
 
 def test_the_reserved_names_are_the_promised_ones() -> None:
-    assert len(RESERVED) == len({name.lower() for name in RESERVED}) == 23
+    assert len(RESERVED) == len({name.lower() for name in RESERVED}) == 25
     for name in ("path", "schema", "format"):
         assert name not in RESERVED
         assert of(eval(f"lambda {name}: None")).parse({name: "x"}) == {name: "x"}

@@ -482,7 +482,8 @@ def test_the_command_prints_its_url_and_serves_until_interrupted(
     with running(command, tmp_path / "sim.log", {**clean_env, "PYTHONUNBUFFERED": "1"}) as process:
         url = process.until("its URL", lambda: re.match(r"(http://127\.0\.0\.1:\d+/\S+)\n", process.output))
         assert len([line for line in lines(url[1]) if not line.startswith(b":")]) >= 4 * lines_each
-        os.kill(process.popen.pid, signal.SIGINT)
+        for _ in range(2):  # as `timeout` does: to its child, and to the child's process group
+            os.kill(process.popen.pid, signal.SIGINT)
         assert process.wait(10).splitlines()[1] == "requests 1, records 4, different ones 4"
 
 
@@ -504,7 +505,7 @@ def test_the_command_reports_bad_arguments_in_one_line(
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("module", ["faults", "timeline", "rsvp", "wikimedia"])
+@pytest.mark.parametrize("module", ["faults", "timeline", "rsvp", "websocket", "wikimedia"])
 def test_the_examples_in_docstrings_run(module: str) -> None:
     results = doctest.testmod(importlib.import_module(f"headwater.sim.{module}"))
     assert (results.attempted > 0, results.failed) == (True, 0)

@@ -6,6 +6,7 @@ Private modules are imported to look at the registry and at schemas without a se
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import sys
 import threading
@@ -410,6 +411,25 @@ def test_in_a_running_event_loop_an_async_source_asks_for_async_for(waiting: Any
     message = r"^waiting\(count=5\) is async and an event loop runs in this thread: use `async for`, or read"
     with pytest.raises(RuntimeError, match=message):
         asyncio.run(read())
+
+
+def test_an_async_source_is_read_in_one_task() -> None:
+    """As in a feed. A time limit that spans a `yield` belongs to the task that entered it."""
+    tasks: list[Any] = []
+
+    @hw.source("n INT")
+    async def in_one_task() -> Any:
+        try:
+            for n in range(5):
+                tasks.append(asyncio.current_task())
+                await asyncio.sleep(0)
+                yield n
+        finally:
+            tasks.append(asyncio.current_task())
+
+    assert list(itertools.islice(in_one_task(), 2)) == [0, 1]
+    assert len(tasks) == 3
+    assert len(set(tasks)) == 1
 
 
 def test_tasks_that_an_async_source_leaves_behind_are_cancelled() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from growth import assert_linear
 from http_server import Exchange, chunked, serving
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +30,7 @@ from test_log import Checkpointed
 import headwater as hw
 from headwater.http import HttpError
 from headwater.sources import sse
-from headwater.sources.sse_events import REPEAT_FILTERS, Events, EventStream, parse_uniform
+from headwater.sources.sse_events import REPEAT_FILTERS, Events, EventStream, TimestampIds, parse_uniform
 from headwater.testing import RunningStream
 
 SOON = timedelta(milliseconds=1)
@@ -210,6 +211,77 @@ def test_events_of_a_busy_server_are_parsed_by_column(fields: str) -> None:
     assert parsed_events.id == ([str(n) for n in range(100)] if "id" in fields else ["before"] * 100)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"data: x",
+        b"data",
+        b"unknown: x",
+        b"u",
+        b": comment",
+        b"id: 7",
+        b"retry: 5",
+        b"retry: x",
+        b"id: \0",
+        b"event: e",
+    ],
+)
+@pytest.mark.parametrize("step", [1000, 1 << 18])
+def test_an_event_takes_time_that_grows_with_its_size(line: bytes, step: int) -> None:
+    def parse(count: int) -> None:
+        text = (line + b"\n") * count + b"data: y\n\n"
+        stream = EventStream()
+        found = [stream.feed(text[at : at + step]) for at in range(0, len(text), step)]
+        assert sum(len(events.id) for events in found) == 1
+
+    assert_linear(parse, 5_000)
+
+
+@pytest.mark.parametrize("event", [b"id: 7\ndata: %d\n\n", b"id: %d\ndata: x\n\n", b"\n\n%d\n", b":%d\n\n"])
+def test_events_take_time_that_grows_with_their_number(event: bytes) -> None:
+    """Also if all of them share one id, with different data."""
+
+    def parse(count: int) -> None:
+        text = b"".join(event % number for number in range(count))
+        stream, known = EventStream(), REPEAT_FILTERS["any"](None)
+        for at in range(0, len(text), 10_000):
+            known.drop_repeats(stream.feed(text[at : at + 10_000]))
+
+    assert_linear(parse, 2_000)
+
+
+def test_events_of_one_millisecond_take_time_that_grows_with_their_number_and_a_small_cursor() -> None:
+    id = '[{"topic":"a","partition":0,"timestamp":71}]'
+
+    def read(count: int) -> None:
+        ids = TimestampIds(None)
+        for at in range(0, count, 100):
+            data = [b"%d" % number for number in range(at, at + 100)]
+            batch = Events.from_lists(data, ["message"] * 100, [id] * 100, [True] * 100)
+            assert len(ids.drop_repeats(batch).id) == 100
+            assert len(json.dumps(ids.cursor(id))) < 25_000
+
+    assert_linear(read, 1_000)
+
+
+def test_ids_with_ever_other_topics_keep_the_cursor_small() -> None:
+    ids = TimestampIds(None)
+    for number in range(1000):
+        id = json.dumps([{"topic": f"t{number}", "partition": 0, "timestamp": 71}])
+        id = id.replace("[ {", "[{")
+        ids.drop_repeats(Events.from_lists([b"%d" % number], ["message"], [id], [True]))
+    assert len(json.dumps(ids.cursor(id))) < 1000
+
+
+@pytest.mark.parametrize(
+    "id", ["[{" * 100_000, '[{"a":' * 100_000, '[{"topic":"a","partition":0,"timestamp":%s}]' % ("9" * 5000)]
+)
+def test_an_id_that_is_no_list_of_times_is_any_id(id: str) -> None:
+    ids = TimestampIds(id)
+    assert ids.rewind(id) == id
+    assert ids.cursor(id) == id
+
+
 # Ids
 
 
@@ -279,6 +351,9 @@ def test_a_gap_in_a_sequence_is_logged_with_its_numbers(caplog: pytest.LogCaptur
 def test_ids_in_sequence_must_be_integers() -> None:
     with pytest.raises(ValueError, match="the id of an event is 'x'; with ids=sequence"):
         REPEAT_FILTERS["sequence"](None).drop_repeats(events("1", "x"))
+    with pytest.raises(ValueError, match="with ids=sequence it must be an integer") as raised:
+        REPEAT_FILTERS["sequence"](None).drop_repeats(events("1", "9" * 5000))
+    assert len(str(raised.value)) < 200
 
 
 # The source
@@ -384,6 +459,49 @@ def test_an_empty_id_resets_the_last_one() -> None:
     with serving(lambda e: e.stream(KIND, b"id: 1\ndata: x\n\nid\ndata: y\n\n"), gone) as server:
         assert read(server.url) == [("x", "message", "1"), ("y", "message", None)]
     assert "last-event-id" not in server.requests[1].headers
+
+
+@pytest.mark.parametrize(
+    ("id", "why"),
+    [
+        (b"  x", "begins or ends with a blank"),
+        (b" x\t", "begins or ends with a blank"),
+        (b" a\x1bb", "has control characters"),
+        ("\x9b".encode(), "has control characters"),
+        (b"9" * 8193, "is longer than 8192 bytes"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["any", "free"])
+def test_an_id_that_cannot_be_sent_back_is_refused_when_it_arrives(id: bytes, why: str, kind: str) -> None:
+    with (
+        serving(lambda e: e.stream(KIND, event(1) + b"id:" + id + b"\ndata: x\n\n"), gone) as server,
+        pytest.raises(HttpError, match=why) as raised,
+    ):
+        read(server.url, ids=kind)
+    assert str(raised.value).isprintable()
+    assert len(server.requests) == 1
+
+
+def test_an_id_that_is_too_long_is_refused_even_if_another_follows() -> None:
+    """The ids are remembered, too."""
+    text = b"id: " + b"x" * 9000 + b"\ndata: x\n\n" + event(2)
+    refused = pytest.raises(HttpError, match="is longer than 8192 bytes")
+    with serving(lambda e: e.stream(KIND, text), gone) as server, refused:
+        read(server.url)
+
+
+def test_no_id_is_taken_from_another_origin() -> None:
+    """Events without ids are read: there is nothing that would be sent back."""
+
+    def elsewhere(exchange: Exchange) -> None:
+        exchange.respond(302, Location=f"http://localhost:{exchange.socket.getsockname()[1]}/")
+
+    with serving(elsewhere, lambda e: e.stream(KIND, b"data: x\n\n"), gone) as server:
+        assert read(server.url) == [("x", "message", None)]
+    refused = pytest.raises(HttpError, match="redirects to another origin")
+    with serving(elsewhere, lambda e: e.stream(KIND, event(1)), gone) as server, refused:
+        read(server.url)
+    assert len(server.requests) == 2
 
 
 def test_a_cursor_that_is_json_is_sent_as_json() -> None:

@@ -154,8 +154,10 @@ def test_a_wrong_value_in_python_fails_in_the_call(spark_session: SparkSession) 
         hw.stream(spark_session, random_alpha(len=5), max_trigger_delay=timedelta(microseconds=1500))
     with pytest.raises(TypeError, match=r"buffer_rows=\[1\] is of type list"):
         hw.stream(spark_session, random_alpha(len=5), buffer_rows=[1])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"such as random_alpha\(len=5\), not 'random_alpha' of type str"):
-        hw.stream(spark_session, "random_alpha")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"such as random_alpha\(len=5\), or a reference, not 5 of type int"):
+        hw.stream(spark_session, 5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="source 'random_alpha' needs the option len"):
+        hw.stream(spark_session, "random_alpha")
     with pytest.raises(
         IllegalArgumentException, match=r"'availableNowWait' .* '10', it must be a duration with its unit"
     ):
@@ -228,7 +230,7 @@ def test_the_keywords_of_stream_are_the_options_that_every_source_has(spark_sess
     own = set(map(camel, inspect.signature(random_alpha).parameters))
     assert listed("random_alpha", "Its options are") - own < keywords
     assert not keywords & own
-    partitioned = {"startFrom", "minPartitions"}
+    partitioned = {"startFrom", "minPartitions", "callTimeout"}
     for name in partitioned:
         with pytest.raises(Exception, match=f"Option '{name}' is for sources with partitions only"):
             spark_session.readStream.format("stream_nothing").option(name, "?").load()

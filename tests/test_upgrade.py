@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import log_writer
 import pytest
 from golden import sources
 from golden.sources import KINDS, Kind, Rows, read_rows
@@ -105,9 +106,9 @@ class Query:
 Start = Callable[..., AbstractContextManager[Query]]
 
 
-@pytest.fixture
-def start(spark_session: SparkSession) -> Iterator[Start]:
-    """`start(source, checkpoint, **options)` runs a query while its block lasts."""
+@pytest.fixture(params=["v2", "v1"])
+def start(spark_session: SparkSession, request: pytest.FixtureRequest) -> Iterator[Start]:
+    """`start(source, checkpoint, **options)` runs a query while its block lasts. 0.1 had V1 only."""
 
     @contextmanager
     def running(source: Any, checkpoint: Path, **options: Any) -> Iterator[Query]:
@@ -118,7 +119,9 @@ def start(spark_session: SparkSession) -> Iterator[Start]:
             query.query.stop()
 
     cloudpickle.register_pickle_by_value(sources)  # Spark's workers cannot import it
+    spark_session.conf.set("spark.headwater.api", request.param)
     yield running
+    spark_session.conf.unset("spark.headwater.api")
     cloudpickle.unregister_pickle_by_value(sources)
 
 
@@ -210,3 +213,31 @@ def test_a_checkpoint_of_an_older_version_can_be_set_back(
         query.wait_for(len(upstream.rows) - len(first))
     assert first + query.rows == upstream.rows
     assert min(query.batches) == 1
+
+
+def test_a_frame_in_the_text_of_a_row_is_never_read_behind_a_torn_tail_of_format_1(
+    start: Start, tmp_path: Path
+) -> None:
+    """Format 1 cannot tell it from a frame that was durable. So it is reported, and nothing of it is used."""
+    (golden,) = (one for one in GOLDENS if one.folder.name == "resumable-finished")
+    first_new = golden.expected["log_rows"]
+    forged = log_writer.frame(first_new, 0, group=True, cursor={"last": END - 2, "page": "Z"}).at(0, 1)
+
+    def torn(name: str) -> Path:
+        checkpoint = golden.copy(tmp_path / name)
+        (segment,) = (checkpoint / "sources" / "0").glob("*.segment")
+        segment.write_bytes(segment.read_bytes() + bytes(40) + forged + bytes(8))
+        return checkpoint
+
+    with (
+        golden.kind.upstream(first_new, END) as upstream,
+        start(upstream.source, torn("strict")) as query,
+        pytest.raises(StreamingQueryException, match=r"\.segment is damaged at byte"),
+    ):
+        query.wait_for(1)
+    with golden.kind.upstream(first_new, END) as upstream:
+        with start(upstream.source, torn("lenient"), fail_on_data_loss=False) as query:
+            query.wait_for(len(upstream.rows) - len(golden.finished_rows))
+        positions = upstream.started_at()
+    assert golden.finished_rows + query.rows == upstream.rows
+    assert positions == golden.expected["cursors"]

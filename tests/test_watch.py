@@ -25,8 +25,9 @@ import pytest
 import headwater as hw
 import headwater.sources  # registered before a test of another file replaces the registry
 from headwater.runtime.host import Host
-from headwater.runtime.partitions import PartitionWatch, Positions, WatchFailed
+from headwater.runtime.partitions import PartitionWatch, WatchFailed
 from headwater.runtime.protocol import Address, StartFrom, WatchRequest
+from headwater.runtime.published import Published
 from headwater.runtime.tasks import WorkerPython
 from headwater.runtime.threads import Deadline
 
@@ -172,7 +173,7 @@ Start = Callable[..., Watching]
 def start(world: World) -> Iterator[Start]:
     started: list[PartitionWatch] = []
 
-    def begin(*, options: dict[str, str] | None = None, **fields: Any) -> Watching:
+    def begin(*, options: dict[str, str] | None = None, hooks: Any = (), **fields: Any) -> Watching:
         settings = {name: fields.pop(name) for name in ("timeout", "restart_delay") if name in fields}
         message = {
             "feed": "7",
@@ -182,6 +183,7 @@ def start(world: World) -> Iterator[Start]:
             "onBadRow": "fail",
             "batchRows": 8192,
             "failOnDataLoss": True,
+            "callTimeoutMs": 30_000,
             "startFrom": {"kind": "earliest"},
             "known": [],
             **fields,
@@ -190,7 +192,7 @@ def start(world: World) -> Iterator[Start]:
             WatchRequest.parse(message), **{"restart_delay": lambda failures: 0.0, **settings}
         )
         started.append(watch)
-        watch.start()
+        watch.start(hooks)
         return Watching(watch)
 
     yield begin
@@ -216,6 +218,7 @@ def test_the_first_complete_version_has_the_start_and_end_of_every_partition(sta
         "gone": [],
         "complete": True,
         "failing": {},
+        "status": {"state": "running", "restarts": 0, "lastError": None, "lastErrorAt": None},
     }
     assert watching.watch.state == "running"
 
@@ -237,7 +240,7 @@ def test_every_change_is_a_new_version_that_all_who_wait_receive(world: World, s
 
 
 def test_publishing_the_same_again_makes_no_new_version() -> None:
-    positions, answers = Positions(), SimpleQueue[Any]()
+    positions, answers = Published(), SimpleQueue[Any]()
     assert positions.publish({"latest": {"a": 1}})
     assert not positions.publish({"latest": {"a": 1}})
     positions.when_newer(1, answers.put)
@@ -699,12 +702,47 @@ def test_a_call_that_cannot_be_interrupted_is_abandoned(
 
 def test_a_watch_can_be_stopped_before_it_is_started(world: World) -> None:
     message = {"feed": "7", "source": "watched", "options": {}, "onError": "fail", "onBadRow": "fail"}
-    more = {"batchRows": 1, "failOnDataLoss": True, "startFrom": {"kind": "earliest"}, "known": []}
-    watch = PartitionWatch(WatchRequest.parse({**message, **more}))
+    more = {"batchRows": 1, "failOnDataLoss": True, "callTimeoutMs": 1}
+    start_from = {"startFrom": {"kind": "earliest"}, "known": []}
+    watch = PartitionWatch(WatchRequest.parse({**message, **more, **start_from}))
     assert watch.stop(in_time()) == "stopped"
     watch.start()
     watch._thread.join(SOON)
     assert world.calls == {}
+
+
+# Hooks
+
+
+def test_the_newest_of_several_commits_is_passed_on_and_a_stuck_hook_does_not_hold_up_the_watch(
+    world: World, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits, entered, go_on = [], threading.Event(), threading.Event()
+
+    def committed(self: Watched, offsets: Any) -> None:
+        commits.append(offsets)
+        entered.set()
+        go_on.wait(SOON)
+
+    monkeypatch.setattr(Watched, "committed", committed)
+    watching = start(hooks={"committed"})
+    watching.until_complete()
+    watching.watch.committed({"a": 1})
+    assert entered.wait(SOON)
+    watching.watch.committed({"a": 2})
+    watching.watch.committed({"a": 3})
+    world.set(a=(0, 6))
+    watching.until(lambda known: known["latest"]["a"] == 6)
+    go_on.set()
+    assert watching.watch.stop(in_time()) == "stopped"
+    assert commits == [{"a": 1}, {"a": 3}]
+
+
+def test_hooks_that_a_source_does_not_define_need_no_thread(start: Start) -> None:
+    watching = start()
+    watching.until_complete()
+    watching.watch.committed({"a": 1})
+    assert not [thread.name for thread in threading.enumerate() if thread.name.endswith("-hooks")]
 
 
 # after

@@ -2,6 +2,7 @@
 
 connect_reader.py URL JAR known|artifact|attach    how the format comes to be known to the server
 connect_reader.py URL JAR python                   what is said to one who tries a source written in Python
+connect_reader.py URL JAR formats                  what load() raises for names that the server does not know
 """
 
 from __future__ import annotations
@@ -39,8 +40,32 @@ def try_python(spark: SparkSession) -> dict[str, str]:
     return said
 
 
+def try_formats(spark: SparkSession) -> dict[str, str]:
+    import headwater as hw
+
+    @hw.source("n LONG")
+    def connect_letters() -> Iterator[int]:
+        yield 1
+
+    def load(name: str) -> str:
+        try:
+            spark.readStream.format(name).load()
+        except hw.HeadwaterError as error:
+            return str(error)
+        return "loaded"
+
+    said = {"unattached": load("random_alpha")}
+    hw.attach(spark)
+    for name in ("random_alpha", "random_alfa", "connect_letters", "connect_leters", "nothing_like_it"):
+        said[name] = load(name)
+    return said
+
+
 def main(url: str, jar: str, how: str) -> None:
     spark = SparkSession.builder.remote(url).create()
+    if how == "formats":
+        print("RESULT " + json.dumps(try_formats(spark)))
+        return
     if how == "python":
         print("RESULT " + json.dumps(try_python(spark)))
         return

@@ -6,6 +6,7 @@
     CHAOS_WIDTH       about how wide a row of `numbers` is
     CHAOS_KILL        QUERY:POINT:SKIP, a moment in that query's sink at which the process group is killed
     CHAOS_DURABILITY  log | memory
+    CHAOS_API         v1 | v2, for the feeds
 
 It prints RUNNING and the process ids once all queries have finished a batch of this start.
 """
@@ -54,6 +55,7 @@ def session() -> SparkSession:
     settings = {
         "spark.sql.streaming.minBatchesToRetain": RETAINED_BATCHES,
         "spark.sql.streaming.numRecentProgressUpdates": 5,
+        "spark.headwater.api": os.environ["CHAOS_API"],
         "spark.sql.warehouse.dir": f"{os.environ['CHAOS_FOLDER']}/warehouse",
     }
     for name, value in settings.items():

@@ -56,11 +56,14 @@ class Harness:
     folder: Path
     temporary: Path
     durability: str = "log"
+    api: str = ""
+    """v1 | v2; if empty, the rounds take turns, and so each goes on with what the other left."""
 
     def play(self, plan: Plan) -> Outcome:
         began = time.monotonic()
         kill = f"{plan.query}:{plan.point}:{plan.skip}" if plan.point in (BEFORE, AFTER) else "::0"
-        with self._driver(str(plan.number), plan.pace, plan.width, kill) as driver:
+        api = self.api or ("v2", "v1")[plan.number % 2]
+        with self._driver(str(plan.number), plan.pace, plan.width, api, kill) as driver:
             held = None if plan.kills_early else Held.by(**_pids(driver))
             self._kill(plan, driver)
             wait_until(lambda: not members(driver.popen.pid), lambda: driver.ending, timeout=90)
@@ -69,7 +72,7 @@ class Harness:
 
     def drain(self) -> None:
         """The clean run at the end: all that is durable is read, and a little more comes."""
-        with self._driver("drain", "drain", NARROW) as driver:
+        with self._driver("drain", "drain", NARROW, self.api or "v2") as driver:
             assert "DRAINED" in driver.wait(180), driver.ending
 
     def _kill(self, plan: Plan, driver: Process) -> None:
@@ -103,7 +106,7 @@ class Harness:
             os.kill(_pids(driver)[plan.whom], signal.SIGKILL)
 
     @contextmanager
-    def _driver(self, number: str, pace: str, width: int, kill: str = "::0") -> Iterator[Process]:
+    def _driver(self, number: str, pace: str, width: int, api: str, kill: str = "::0") -> Iterator[Process]:
         env = spark_environment(
             PYTHONPATH=str(TESTS),
             TMPDIR=str(self.temporary),
@@ -115,6 +118,7 @@ class Harness:
             CHAOS_WIDTH=str(width),
             CHAOS_KILL=kill,
             CHAOS_DURABILITY=self.durability,
+            CHAOS_API=api,
         )
         command = [sys.executable, "-m", "chaos.driver"]
         with running(command, self.folder / f"driver-{number}.log", env) as driver:

@@ -94,6 +94,7 @@ def main() -> int:
     parser.add_argument(
         "--durability", choices=["log", "memory"], default="log", help="memory: see it lose rows"
     )
+    parser.add_argument("--api", choices=["v1", "v2"], default="", help="instead of both, taking turns")
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     print(f"--rounds {asked.rounds} --seed {asked.seed}, in {folder}\n{HEAD}", flush=True)
@@ -115,7 +116,7 @@ def main() -> int:
 def _rounds(asked: argparse.Namespace, folder: Path) -> list[str]:
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="chaos-tmp-") as temporary:
-        harness = Harness(folder, Path(temporary), asked.durability)
+        harness = Harness(folder, Path(temporary), asked.durability, asked.api)
         for plan in plans(asked.rounds, asked.seed, has_log=asked.durability == "log"):
             outcomes.append(harness.play(plan))
             print(line(outcomes[-1]), flush=True)

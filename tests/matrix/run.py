@@ -14,7 +14,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-TIMEOUT = 240.0  # seconds
+SUITES = ("smoke.py", "python_sources.py", "adapters.py")
+TIMEOUT = 360.0  # seconds
 
 
 def run(line: str) -> bool:
@@ -32,7 +33,7 @@ def run(line: str) -> bool:
     ]
     began = time.monotonic()
     process = subprocess.Popen(
-        [*suite, str(HERE / "smoke.py"), str(HERE / "python_sources.py")],
+        [*suite, *(str(HERE / name) for name in SUITES)],
         env=env,
         text=True,
         stdin=subprocess.DEVNULL,
