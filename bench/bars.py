@@ -7,6 +7,7 @@ from statistics import median
 from typing import Protocol
 
 __all__ = [
+    "ArrivesWithin",
     "AtLeast",
     "Bar",
     "Flat",
@@ -59,6 +60,22 @@ class AtLeast:
         ratio = middle(throughput[self.case], "rate") / middle(throughput[self.of], "rate")
         bar = f"{self.case}: at least {self.factor:g} times the rows/s of {self.of}"
         return Verdict(bar, f"{ratio:.2f} times", ratio >= self.factor)
+
+
+@dataclass(frozen=True)
+class ArrivesWithin:
+    """Delay of a row in real-time mode, in milliseconds: its median, and what 99 % are within."""
+
+    case: str
+    median: float
+    p99: float
+    kind: str = "real_time"
+
+    def judge(self, results: Results) -> Verdict:
+        samples = results[self.kind][self.case]
+        half, most = 1000 * middle(samples, "median"), 1000 * middle(samples, "p99")
+        bar = f"{self.case}: half of the rows within {self.median:g} ms, 99 % within {self.p99:g} ms"
+        return Verdict(bar, f"{half:.2f} and {most:.2f} ms", half <= self.median and most <= self.p99)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bars import AtLeast, Bar, Flat, IdleAtMost, NoLaterThan, PlansWithin, StartsWithin
+from bars import ArrivesWithin, AtLeast, Bar, Flat, IdleAtMost, NoLaterThan, PlansWithin, StartsWithin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -14,13 +14,27 @@ if TYPE_CHECKING:
     Load = Callable[[SparkSession, int], DataFrame]
     LoadFrom = Callable[[SparkSession, str], DataFrame]
 
-__all__ = ["BARS", "BUFFER_BYTES", "CASES", "IDLE_TOGETHER", "OURS", "Case", "WebCase"]
+__all__ = [
+    "BARS",
+    "BUFFER_BYTES",
+    "CASES",
+    "IDLE_TOGETHER",
+    "OURS",
+    "Case",
+    "MessageCase",
+    "RedisCase",
+    "WebCase",
+    "WebhookCase",
+]
 
 BUFFER_BYTES = 64 << 20
 """For the cases of memory: the default of the option."""
 
 LOG: dict[str, str | int] = {"durability": "log", "max_bytes_per_trigger": BUFFER_BYTES}
 """Batches as large as those from memory."""
+
+AT_ONCE: dict[str, str | int] = {"linger": "0ms"}
+"""A row waits for no other."""
 
 API_ROWS = 3_200_000
 """As many rows in a batch as python_arrow has with its buffer of 64 MiB."""
@@ -65,6 +79,31 @@ class WebCase:
     path: str
     load: LoadFrom | None = None
     chunk_bytes: int = 512
+
+
+@dataclass(frozen=True)
+class WebhookCase:
+    """Requests to a server: the source `webhook` in a query, or a server that only answers."""
+
+    name: str
+    is_durable: bool
+
+
+@dataclass(frozen=True)
+class MessageCase:
+    """Messages of a server, `mqtt` or `websocket`. `load` reads them in Spark; without it a loop counts."""
+
+    name: str
+    path: str
+    load: LoadFrom | None = None
+
+
+@dataclass(frozen=True)
+class RedisCase:
+    """Messages of 100 bytes in a stream of Redis. `load` reads them in Spark; without it they are counted."""
+
+    name: str
+    load: LoadFrom | None = None
 
 
 def stream(format: str, **options: str | int) -> Load:
@@ -137,6 +176,45 @@ def from_web(name: str, settings: dict[str, str] | None = None, **options: str) 
     return load
 
 
+def redis_streams() -> LoadFrom:
+    """The source `redis`: the stream is one partition."""
+
+    def load(spark: SparkSession, url: str) -> DataFrame:
+        import headwater as hw
+        from headwater import sources
+
+        return hw.stream(spark, sources.redis(url), max_rows_per_trigger=50_000)
+
+    return load
+
+
+def redis_group() -> LoadFrom:
+    """The source `redis_group`, in the log. Each query has a group of its own, so it reads all messages."""
+
+    def load(spark: SparkSession, url: str) -> DataFrame:
+        import uuid
+
+        import headwater as hw
+        from headwater import sources
+
+        return hw.stream(spark, sources.redis_group(url, ["messages"], uuid.uuid4().hex))
+
+    return load
+
+
+def api_redis(rows: int) -> LoadFrom:
+    """A format of Spark's Python Data Source API, of redis_peers.py."""
+
+    def load(spark: SparkSession, url: str) -> DataFrame:
+        from redis_peers import FORMATS
+
+        for known in FORMATS:
+            spark.dataSource.register(known)
+        return stream("api_redis", url=url, rows=rows)(spark, 0)
+
+    return load
+
+
 def api_from_web(format: str, rows: int) -> LoadFrom:
     """A format of Spark's Python Data Source API, of web_peers.py."""
 
@@ -150,6 +228,13 @@ def api_from_web(format: str, rows: int) -> LoadFrom:
     return load
 
 
+def topics(spark: SparkSession, url: str) -> DataFrame:
+    import headwater as hw
+    from headwater.sources import mqtt
+
+    return hw.stream(spark, mqtt(url, topics=["bench/messages"], client_id="bench"))
+
+
 def rate(spark: SparkSession, rows_per_second: int) -> DataFrame:
     return spark.readStream.format("rate").option("rowsPerSecond", rows_per_second).load()
 
@@ -161,7 +246,7 @@ def socket(spark: SparkSession, rows_per_second: int) -> DataFrame:
     return stream("socket", host="127.0.0.1", port=port, includeTimestamp="true")(spark, rows_per_second)
 
 
-CASES: dict[str, tuple[Case | WebCase, ...]] = {
+CASES: dict[str, tuple[Case | WebCase | WebhookCase | MessageCase | RedisCase, ...]] = {
     # As fast as it can, into a sink that costs nothing.
     "throughput": (
         Case("random_alpha", stream("random_alpha", len=9, rowsPerSecond=0)),
@@ -204,6 +289,22 @@ CASES: dict[str, tuple[Case | WebCase, ...]] = {
         WebCase("sse_64k", "sse", chunk_bytes=65_536),
         WebCase("api_sse", "sse", api_from_web("api_sse", rows=20_000)),
     ),
+    # Requests of 64 clients at a time.
+    "webhook": (WebhookCase("webhook", is_durable=True), WebhookCase("answers_only", is_durable=False)),
+    # Messages of 900 bytes that wait at a server, and a loop over its client that only counts them.
+    "messages": (
+        MessageCase("mqtt", "mqtt", topics),
+        MessageCase("mqtt_loop", "mqtt"),
+        MessageCase("websocket", "websocket", from_web("websocket", cursor="id", resume="query:since")),
+        MessageCase("websocket_loop", "websocket"),
+    ),
+    # Messages of 100 bytes from a stream of Redis, as fast as they can be read.
+    "redis": (
+        RedisCase("redis_group", redis_group()),
+        RedisCase("redis", redis_streams()),
+        RedisCase("redis_loop"),
+        RedisCase("api_redis", api_redis(rows=20_000)),
+    ),
     # The same rows from more and more partitions, in batches of the same size.
     "partitions": (
         *(Case(f"partitioned_{count}", partitioned(count, EVEN)) for count in (1, 2, 8, 64, 512)),
@@ -216,6 +317,13 @@ CASES: dict[str, tuple[Case | WebCase, ...]] = {
         Case("python_tuples", feed("python_paced", rows_per_second=50)),
         Case("python_log", feed("python_paced", LOG, rows_per_second=50)),
         Case("api_simple", api("api_paced", rowsPerSecond=50)),
+    ),
+    # 200 rows per second, from when they are due to a function in the driver.
+    "real_time": (
+        Case(
+            "real_time_memory", feed("python_paced", AT_ONCE | {"durability": "memory"}, rows_per_second=200)
+        ),
+        Case("real_time_log", feed("python_paced", AT_ONCE | {"durability": "log"}, rows_per_second=200)),
     ),
     # One row per second. So many run at a time, in this order: those that a bar compares.
     "idle": (
@@ -255,7 +363,14 @@ BARS: tuple[Bar, ...] = (
     AtLeast("sse", 0.5, "sse_lines", kind="web"),
     AtLeast("ndjson", 1, "api_ndjson", kind="web"),
     AtLeast("sse", 1, "api_sse", kind="web"),
+    AtLeast("webhook", 0.5, "answers_only", kind="webhook"),
+    AtLeast("mqtt", 0.5, "mqtt_loop", kind="messages"),
+    AtLeast("websocket", 0.5, "websocket_loop", kind="messages"),
+    AtLeast("redis_group", 0.5, "redis_loop", kind="redis"),
+    AtLeast("redis_group", 1, "api_redis", kind="redis"),
     NoLaterThan("python_tuples", "api_simple"),
+    ArrivesWithin("real_time_memory", 2, 25),
+    ArrivesWithin("real_time_log", 5, 25),
     IdleAtMost("random_alpha", 3, "rate"),
     IdleAtMost("python_tuples", 3, "rate"),
     IdleAtMost("partitioned", 3, "api_partition"),

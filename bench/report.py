@@ -46,8 +46,20 @@ def _tables(results: Results, verdicts: Sequence[Verdict]) -> list[tuple[str, Ta
         tables.append(("As fast as it can: rows per second", _throughput(results["throughput"])))
     if "web" in results:
         tables.append(("Records of 900 bytes over HTTP: per second", _web(results["web"])))
+    if "webhook" in results:
+        tables.append(("A webhook with 64 clients: requests per second", _webhook(results["webhook"])))
+    if "messages" in results:
+        tables.append(
+            ("Messages of 900 bytes of a broker and a WebSocket: per second", _web(results["messages"]))
+        )
+    if "redis" in results:
+        tables.append(("Messages of 100 bytes from Redis: per second", _web(results["redis"])))
     if "partitions" in results:
         tables.append(("More partitions: rows per second", _partitions(results["partitions"])))
+    if "real_time" in results:
+        tables.append(
+            ("Real-time mode, 200 rows per second: delay of a row in ms", _real_time(results["real_time"]))
+        )
     if "delay" in results:
         tables.append(("50 rows per second: delay of a row in ms", _delay(results["delay"])))
     if "idle" in results:
@@ -83,6 +95,14 @@ def _web(cases: dict[str, list[Sample]]) -> Table:
     return table + [(name, *_spread(samples, "rate", ",.0f")) for name, samples in cases.items()]
 
 
+def _webhook(cases: dict[str, list[Sample]]) -> Table:
+    table: Table = [("case", "median", "least", "most", "median response, ms", "99 % within, ms")]
+    for name, samples in cases.items():
+        times = (f"{1000 * middle(samples, figure):,.1f}" for figure in ("p50", "p99"))
+        table.append((name, *_spread(samples, "rate", ",.0f"), *times))
+    return table
+
+
 def _partitions(cases: dict[str, list[Sample]]) -> Table:
     table: Table = [("case", "median", "least", "most", "rows in a batch", "planning a batch, ms")]
     for name, samples in cases.items():
@@ -98,6 +118,15 @@ def _delay(cases: dict[str, list[Sample]]) -> Table:
     for name, samples in cases.items():
         delays = (f"{1000 * middle(samples, figure):,.0f}" for figure in ("median", "p95"))
         table.append((name, *delays, f"{middle(samples, 'rows') / middle(samples, 'batches'):.1f}"))
+    return table
+
+
+def _real_time(cases: dict[str, list[Sample]]) -> Table:
+    table: Table = [("case", "median", "99 % within", "99.9 % within")]
+    for name, samples in cases.items():
+        table.append(
+            (name, *(f"{1000 * middle(samples, figure):,.2f}" for figure in ("median", "p99", "p999")))
+        )
     return table
 
 

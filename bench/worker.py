@@ -13,11 +13,15 @@ from typing import Any
 import delay
 import idle
 import memory
+import messages
 import partitions
+import real_time
+import redis_messages
 import startup
 import still
 import throughput
 import web
+import webhook
 from cases import CASES
 from settings import Settings
 from spark import new_session, versions
@@ -25,8 +29,12 @@ from spark import new_session, versions
 KINDS: dict[str, Any] = {
     "throughput": throughput,
     "web": web,
+    "webhook": webhook,
+    "messages": messages,
+    "redis": redis_messages,
     "partitions": partitions,
     "delay": delay,
+    "real_time": real_time,
     "idle": idle,
     "still": still,
     "startup": startup,
