@@ -13,6 +13,7 @@ SBT_LAUNCHER := .tools/sbt-launch-$(SBT_VERSION).jar
 SBT := project/sbt $(SBT_LAUNCHER) $(SBT_SHA256)
 
 CLASS_ARCHIVE := .tools/spark.jsa
+KAFKA := .tools/kafka/.installed
 EXAMPLES_JAR := examples/scala/target/headwater-examples-$(VERSION).jar
 BENCH_JAR := bench/scala/target/headwater-bench-$(VERSION).jar
 
@@ -20,12 +21,15 @@ PYTEST := $(PY) -m pytest -c python/pyproject.toml --rootdir .
 PYTHON_CODE := python tests bench examples
 
 # Clusters and servers on this machine, drivers and executors that are killed: these take minutes each.
-CLUSTER_TESTS := $(addprefix tests/test_,chaos.py cluster.py connect.py partitioned_cluster.py)
+CLUSTER_TESTS := $(addprefix tests/test_,chaos.py cluster.py connect.py partitioned_cluster.py real_time_cluster.py)
 
 # Whole applications, each as its users run it, and broken on purpose.
 EXAMPLE_TESTS := $(addprefix tests/test_,demo.py examples.py)
 
-OTHER_TESTS := $(CLUSTER_TESTS:%=--ignore=%) $(EXAMPLE_TESTS:%=--ignore=%) tests
+# Feeds that read real servers, which are killed and restarted. The first three are about feeds in general.
+SERVER_TESTS := $(filter-out $(addprefix tests/test_feed_,ends.py review.py types.py),$(wildcard tests/test_feed_*.py))
+
+OTHER_TESTS := $(patsubst %,--ignore=%,$(CLUSTER_TESTS) $(EXAMPLE_TESTS) $(SERVER_TESTS)) tests
 
 # `make test` runs the Scala suites beside the Python tests; their output goes here.
 JVM_LOG := target/test-jvm.log
@@ -35,7 +39,7 @@ LEFT_OUT := $(shell $(PYTHON) -c 'import sys; print("4.3" if sys.version_info < 
 LINES := $(filter-out $(LEFT_OUT),4.0 4.1 4.2 4.3)
 
 # Hashes, yes; where the packages come from is each machine's own affair.
-LOCK := .tools/uv/bin/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
+LOCK := $(VENV)/bin/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
   --custom-compile-command "make lock"
 
 SCALA_BUILD := build.sbt project/build.properties project/plugins.sbt python/headwater/_version.py \
@@ -57,7 +61,7 @@ demo: setup ## run the demo: a live table, a query killed and restarted; about 4
 	$(PY) examples/demo.py
 
 .PHONY: test
-test: setup servers $(CLASS_ARCHIVE) ## run every check and test except the process, example and cluster suites
+test: setup servers $(CLASS_ARCHIVE) ## run every check and test except the process, example, server and cluster suites
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going check-scala check-python
 
 .PHONY: test-fast
@@ -116,8 +120,12 @@ test-examples: setup servers $(EXAMPLES_JAR) $(CLASS_ARCHIVE) ## run every examp
 test-cluster: setup $(EXAMPLES_JAR) $(CLASS_ARCHIVE) ## run standalone clusters, Spark Connect, kill -9; about 8 minutes
 	$(PYTEST) -n 2 --dist loadfile $(CLUSTER_TESTS)
 
+.PHONY: test-servers
+test-servers: setup servers $(KAFKA) .venvs/spark-4.0/.installed $(CLASS_ARCHIVE) ## run the built-in feeds against real servers: mosquitto, Redis, Kafka and others
+	$(PYTEST) -n 2 --dist loadfile $(SERVER_TESTS)
+
 .PHONY: servers
-servers: ## install Redis for the tests, where it is missing, from Debian's packages
+servers: ## install Redis and mosquitto for the tests, where they are missing, from Debian's packages
 	@project/install-servers
 
 .PHONY: matrix
@@ -128,6 +136,12 @@ matrix: setup $(LINES:%=.venvs/spark-%/.installed) ## run the same jar on Spark 
 .PHONY: chaos
 chaos: setup $(CLASS_ARCHIVE) ## kill and restart a driver 100 times, about 20 minutes; ARGS="--rounds 20" for fewer
 	PYTHONPATH=tests $(PY) -m chaos.run $(ARGS)
+
+.PHONY: fuzz
+fuzz: export FUZZ_SECONDS ?= 300
+fuzz: setup ## fuzz every parser of foreign bytes, 5 minutes in each language; FUZZ_SECONDS=30 for less, FUZZ_SEED=7 to repeat
+	PYTHONPATH=tests $(PY) -m fuzz.run
+	$(SBT) "jvm/testOnly *.ForeignBytesSuite"
 
 .PHONY: format
 format: setup ## format the code
@@ -155,7 +169,6 @@ build: setup ## build the wheel and the sdist, in dist/
 
 .PHONY: lock
 lock: setup ## update the lock files of python/ and tests/matrix/
-	$(PYTHON) -m venv .tools/uv && .tools/uv/bin/pip install --quiet uv
 	$(LOCK) --python-version 3.10 --extra dev python/pyproject.toml -o python/requirements-dev.lock
 	for line in 4.0 4.1 4.2; do \
 	  $(LOCK) --python-version 3.10 tests/matrix/spark-$$line.in -o tests/matrix/spark-$$line.lock || exit 1; done
@@ -190,11 +203,22 @@ $(SBT_LAUNCHER): $(VENV)/.installed project/build.properties
 	@$(SBT)
 	@touch $@
 
-$(JAR): $(SBT_LAUNCHER) $(SCALA_BUILD) $(shell find jvm/src/main -type f)
+$(JAR): $(SBT_LAUNCHER) $(SCALA_BUILD) $(shell find jvm/src/main jvm/src/realtime/scala -type f)
 	$(SBT) jvm/package
 	@rm -rf $(@D) && mkdir -p $(@D)
 	cp jvm/target/headwater-$(VERSION).jar $@
 	@sha256sum $@ | cut -d ' ' -f 1 > $@.sha256
+
+# A broker for the tests, and Spark's Kafka connector, of the newest line for which all that it needs can be had.
+$(KAFKA): $(VENV)/.installed
+	@rm -rf $(@D)
+	"$$(project/require-java)" -jar $(VENV)/lib/python3*/site-packages/pyspark/jars/ivy-*.jar -types jar bundle \
+	  -dependency org.apache.kafka kafka_2.13 4.2.0 -confs default -warn \
+	  -retrieve "$(@D)/broker/[artifact]-[revision].[ext]"
+	"$$(project/require-java)" -jar $(VENV)/lib/python3*/site-packages/pyspark/jars/ivy-*.jar -types jar bundle \
+	  -dependency org.apache.spark spark-sql-kafka-0-10_2.13 4.0.0 -confs default -warn \
+	  -retrieve "$(@D)/connector/[artifact]-[revision].[ext]"
+	@touch $@
 
 # Halves the start of the tests' JVMs. Where it cannot be made, they do without.
 $(CLASS_ARCHIVE): $(VENV)/.installed tests/class_archive.py | $(JAR)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -201,24 +202,32 @@ def judge(made: Sequence[Key], found: Sequence[Key]) -> dict[str, list[Key]]:
 
 
 class Screen:
-    """Draws over what was drawn before on a terminal; elsewhere it draws every few seconds only."""
+    """On a terminal each table is drawn over the one before; elsewhere one is printed every few seconds."""
 
     def __init__(self) -> None:
         self._drawn = 0
         self._next = 0.0
 
     def say(self, *lines: str) -> None:
+        """Lines that stay, below the last table."""
         self._drawn = 0
         print("\n".join([*lines, ""]), flush=True)
 
     def draw(self, lines: list[str], at_once: bool = False) -> None:
-        if not lines or (not sys.stdout.isatty() and time.monotonic() < self._next and not at_once):
+        if not sys.stdout.isatty():
+            if lines and (at_once or time.monotonic() >= self._next):
+                self._next = time.monotonic() + 5
+                print("\n".join([*lines, ""]), flush=True)
             return
-        if sys.stdout.isatty() and self._drawn:
-            print(f"\x1b[{self._drawn}A\x1b[J", end="")
-        self._next = time.monotonic() + 5
-        self._drawn = len(lines) + 1
-        print("\n".join([*lines, ""]), flush=True)
+        width, height = shutil.get_terminal_size()
+        shown = [
+            line[:width].rstrip() for line in lines[: height - 2]
+        ]  # a line that wraps would count as two
+        over_the_last = f"\x1b[{self._drawn}A\x1b[J" if self._drawn else ""
+        self._drawn = len(shown) + 1 if shown else 0
+        print(
+            over_the_last + "".join(f"{line}\n" for line in [*shown, ""][: self._drawn]), end="", flush=True
+        )
 
 
 def tables(rsvps: dict[str, Any], words: dict[str, Any]) -> list[str]:
@@ -227,7 +236,7 @@ def tables(rsvps: dict[str, Any], words: dict[str, Any]) -> list[str]:
         return []
     left = [f"RSVPs per country and 10 seconds, batch {rsvps['batch']}", *by_country(rsvps["rows"])]
     right = [f"random_alpha, batch {words['batch']}", *by_letter(words["rows"])]
-    return [f"{one:<64}{other}" for one, other in zip_longest(left, right, fillvalue="")]
+    return [f"{one:<56}{other}" for one, other in zip_longest(left, right, fillvalue="")]
 
 
 def by_country(rows: list[dict[str, Any]]) -> list[str]:
@@ -236,10 +245,10 @@ def by_country(rows: list[dict[str, Any]]) -> list[str]:
     totals: Counter[str] = Counter()
     for row in rows:
         totals[row["country"]] += row["rsvps"]
-    lines = ["country" + "".join(f"{window[11:19]:>11}" for window in windows) + f"{'in all':>11}"]
+    lines = ["country" + "".join(f"{window[11:19]:>9}" for window in windows) + f"{'in all':>9}"]
     for country, total in sorted(totals.items(), key=lambda item: (-item[1], item[0]))[:ROWS_SHOWN]:
-        shown = "".join(f"{cells.get((country, window), 0):>11,}" for window in windows)
-        lines.append(f"{country:<7}{shown}{total:>11,}")
+        shown = "".join(f"{cells.get((country, window), 0):>9,}" for window in windows)
+        lines.append(f"{country:<7}{shown}{total:>9,}")
     return lines
 
 

@@ -3,6 +3,8 @@
     pip install websockets
     python examples/websocket_source.py [wss://jetstream2.us-east.bsky.network/subscribe]
 
+The built-in source `websocket` reads this too; here is how to write such a source yourself.
+
 It reads what Bluesky's Jetstream speaks: a message is a JSON object with its time in microseconds, and
 `?cursor=` says from which time on. Without a URL there is a server in this file, which breaks off again and
 again. In the end the events in the table are compared with those that it has: the exit status is 1 if they
